@@ -1,0 +1,135 @@
+# One Makefile, no recursion into directories: make sees every file and every edge.
+#
+#   make demo      install what is missing, build, and play the demonstration
+#   make run       the same server in the foreground
+#   make check     install what is missing, run every test
+#   make asan      the same tests against ASan+UBSan builds
+#   make lint      everything static        make format   rewrite in house style
+#
+# Every folder is an archive and every program a main.o linked on top of the
+# archives in the order of the design, so that the linker proves the layering.
+VARIANT ?= release
+BUILD ?= build
+B := $(BUILD)/$(VARIANT)
+CC ?= cc
+PKG ?= pkg-config
+Q := $(if $(V),,@)
+
+# -- what is built ------------------------------------------------------------
+programs := cloisterd cloister-runner cloister-guest
+dirs.cloisterd := daemon daemon/api daemon/turn daemon/model daemon/sandbox daemon/launcher \
+	daemon/event daemon/tenant daemon/http daemon/store common
+dirs.cloister-runner := runner common
+dirs.cloister-guest := guest common
+main.cloisterd := daemon/main
+main.cloister-runner := runner/main
+main.cloister-guest := guest/main
+pkgs.cloisterd := libmicrohttpd libpq json-c libsodium
+pkgs.cloister-runner := json-c libmnl libnftnl libseccomp
+pkgs.cloister-guest := json-c
+pkgs := $(sort $(foreach p,$(programs),$(pkgs.$p)))
+dirs := $(sort $(foreach p,$(programs),$(dirs.$p)))
+
+# -- how ----------------------------------------------------------------------
+std := -std=gnu11 -D_GNU_SOURCE -I. -I$B/gen
+warn := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
+	-Wpointer-arith -Wcast-qual -Wwrite-strings -Wformat=2 -Wundef -Wvla -Wswitch-enum \
+	-Wnull-dereference -Wimplicit-fallthrough -fno-common -Wno-missing-field-initializers -Werror
+harden := -fstack-protector-strong -fstack-clash-protection -fcf-protection \
+	-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
+ifeq ($(findstring clang,$(shell $(CC) --version)),)
+warn += -Wjump-misses-init -Wlogical-op -Wduplicated-cond -Wduplicated-branches
+harden += -ftrivial-auto-var-init=zero
+endif
+c.release := -O2 -g -fPIE $(harden)
+l.release := -pie -Wl,-z,relro,-z,now,-z,noexecstack
+lguest.release := -static-pie -Wl,-z,relro,-z,now,-z,noexecstack
+c.asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+l.asan := $(c.asan)
+lguest.asan := $(c.asan)
+link.cloisterd = $(l.$(VARIANT))
+link.cloister-runner = $(l.$(VARIANT))
+link.cloister-guest = $(lguest.$(VARIANT))
+libs.cloister-guest = $(if $(filter release,$(VARIANT)),$(shell $(PKG) --static --libs json-c))
+libs.% = $(shell $(PKG) --libs $(pkgs.$*))
+
+needs_build := $(filter-out prepare clean format demo run check asan lint help,$(or $(MAKECMDGOALS),all))
+ifneq ($(needs_build),)
+pkg_cflags := $(shell $(PKG) --cflags $(pkgs) || echo missing)
+$(if $(filter missing,$(pkg_cflags)),$(error some of these are not installed: $(pkgs); run 'make prepare'))
+endif
+strict = $(if $(filter runner/% common/% guest/%,$<),-Wconversion)
+flags = $(std) $(pkg_cflags) $(warn) $(c.$(VARIANT)) $(CPPFLAGS) $(CFLAGS)
+
+all: $(programs:%=$B/%)
+
+# -- programs -------------------------------------------------------------------
+mains := $(foreach p,$(programs),$(main.$p).c)
+sources = $(filter-out $(mains) $1/test_%.c,$(sort $(wildcard $1/*.c)))
+archive = $B/lib/$(subst /,-,$1).a
+
+define dir_rule
+$(call archive,$1): $(patsubst %.c,$B/%.o,$(call sources,$1))
+	@mkdir -p $$(@D); echo "  AR    $$@"; rm -f $$@; $(AR) rcs $$@ $$^
+endef
+$(foreach d,$(dirs),$(eval $(call dir_rule,$d)))
+
+define program_rule
+$B/$1: $B/$(main.$1).o $(foreach d,$(dirs.$1),$(call archive,$d))
+	@echo "  LD    $$@"
+	$$Q$$(CC) $$(link.$1) $$(LDFLAGS) -o $$@ $$^ $(if $(filter cloister-guest,$1),$$(if $$(filter release,$$(VARIANT)),$$(shell $$(PKG) --static --libs json-c),$$(shell $$(PKG) --libs json-c)),$$(shell $$(PKG) --libs $(pkgs.$1))) -lpthread $$(LDLIBS)
+endef
+$(foreach p,$(programs),$(eval $(call program_rule,$p)))
+
+$B/%.o: %.c $B/flags
+	@mkdir -p $(@D); echo "  CC    $<"
+	$Q$(CC) $(flags) $(strict) -MMD -MP -c -o $@ $<
+
+$B/flags: FORCE # changes only when the flags do, and then rebuilds everything
+	@mkdir -p $(@D); echo '$(CC) $(flags)' | cmp -s - $@ || echo '$(CC) $(flags)' >$@
+
+# -- unit tests: beside the module; each links its own folder and all below it ------
+tests := $(sort $(foreach d,$(dirs),$(wildcard $d/test_*.c)))
+test_bins := $(patsubst %.c,$B/%,$(tests))
+test_pkgs = $(if $(filter runner/%,$1),$(pkgs.cloister-runner),$(if $(filter daemon/%,$1),$(pkgs.cloisterd),$(pkgs.cloister-guest)))
+test_prog = $(if $(filter runner/%,$1),cloister-runner,$(if $(filter daemon/%,$1),cloisterd,cloister-guest))
+define test_rule
+$B/$1: $B/$1.o $(foreach d,$(dirs.$(call test_prog,$1)),$(call archive,$d))
+	@echo "  LD    $$@"
+	$$Q$$(CC) $$(l.$$(VARIANT)) -o $$@ $$^ $$(shell $$(PKG) --libs cmocka $(call test_pkgs,$1)) -lpthread
+endef
+$(foreach t,$(tests:.c=),$(eval $(call test_rule,$t)))
+unit: $(programs:%=$B/%) $(test_bins:=.ok)
+%.ok: %
+	@echo "  TEST  $*"
+	$Q$< >$*.log 2>&1 || { cat $*.log; exit 1; }; touch $@
+
+# -- lint -------------------------------------------------------------------------
+csrc := $(sort $(foreach d,$(dirs),$(wildcard $d/*.c)))
+hsrc := $(sort $(foreach d,$(dirs),$(wildcard $d/*.h)))
+lint-all: lint-format lint-size lint-headers lint-banned analyze tidy
+lint-format: ; $Qclang-format --dry-run -Werror $(csrc) $(hsrc)
+lint-headers:
+	$Qfor h in $(hsrc); do $(CC) $(std) $(pkg_cflags) -fsyntax-only -x c $$h || exit 1; done
+lint-size:
+	$Qwc -l $(csrc) $(hsrc) | awk '$$2 != "total" && $$1 > 1000 { print $$2 ": " $$1 " lines, at most 1000"; bad = 1 } END { exit bad }'
+lint-banned: all
+	$Q! nm -uA $(B)/lib/*.a | grep -E ' U (__)?(gets|strcpy|strcat|strncpy|strncat|strtok|v?sprintf|system|popen|alloca|mktemp|tmpnam)(_chk)?$$'
+analyze: $(csrc:%=$B/%.an)
+$B/%.an: % $B/flags
+	@mkdir -p $(@D); echo "  ANLZ  $<"
+	$Q$(CC) $(flags) -fanalyzer -c -o /dev/null $< && touch $@
+tidy: $(csrc:%=$B/%.tidy)
+$B/%.tidy: % $B/flags .clang-tidy
+	@mkdir -p $(@D); echo "  TIDY  $<"
+	$Qclang-tidy --quiet $< -- $(std) $(pkg_cflags) 2>/dev/null && touch $@
+# make lint-one F="a.c b.c": the slow checks on some files only
+lint-one: $(F:%=$B/%.an) $(F:%=$B/%.tidy) ; $Qclang-format --dry-run -Werror $(F)
+format: ; $Qclang-format -i $(csrc) $(hsrc)
+
+clean: ; rm -rf $(BUILD)
+FORCE:
+.PHONY: all unit clean format lint-all lint-format lint-size lint-headers lint-banned analyze tidy lint-one FORCE
+.DELETE_ON_ERROR:
+.SECONDARY:
+-include $(shell find $B -name '*.d' 2>/dev/null)

@@ -1,0 +1,50 @@
+#include "common/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int err_set(struct err *e, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	e->code = code;
+	va_start(ap, fmt);
+	(void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
+	va_end(ap);
+	return -1;
+}
+
+int err_errno(struct err *e, const char *fmt, ...)
+{
+	int saved = errno;
+	char reason[128];
+	size_t len;
+	va_list ap;
+
+	e->code = saved;
+	va_start(ap, fmt);
+	(void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
+	va_end(ap);
+	len = strlen(e->text);
+	(void)snprintf(e->text + len, sizeof(e->text) - len, ": %s",
+	               strerror_r(saved, reason, sizeof(reason)));
+	errno = saved;
+	return -1;
+}
+
+int err_wrap(struct err *e, const char *fmt, ...)
+{
+	char old[sizeof(e->text)];
+	size_t len;
+	va_list ap;
+
+	memcpy(old, e->text, sizeof(old));
+	va_start(ap, fmt);
+	(void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
+	va_end(ap);
+	len = strlen(e->text);
+	(void)snprintf(e->text + len, sizeof(e->text) - len, ": %s", old);
+	return -1;
+}

@@ -1,0 +1,113 @@
+#include "common/id.h"
+
+#include "common/clock.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+void random_bytes(void *data, size_t len)
+{
+	char *p = data;
+
+	while (len > 0) {
+		ssize_t n = getrandom(p, len, 0);
+
+		if (n < 0)
+			abort();
+		p += n;
+		len -= (size_t)n;
+	}
+}
+
+/*
+ * The 12 bits after the version hold a counter within one millisecond (RFC 9562,
+ * method 1), so that ids made one after the other sort that way.
+ */
+static void next_tick(uint64_t *ret_ms, unsigned int *ret_count)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static uint64_t last_ms;
+	static unsigned int count;
+	uint64_t now = clock_wall_ms();
+
+	pthread_mutex_lock(&lock);
+	if (now > last_ms) {
+		last_ms = now;
+		count = 0;
+	} else if (++count > 0xfff) {
+		last_ms++;
+		count = 0;
+	}
+	*ret_ms = last_ms;
+	*ret_count = count;
+	pthread_mutex_unlock(&lock);
+}
+
+struct uuid uuid_new(void)
+{
+	struct uuid id;
+	unsigned char b[16];
+	unsigned int count;
+	uint64_t ms;
+	size_t at = 0;
+
+	random_bytes(b, sizeof(b));
+	next_tick(&ms, &count);
+	for (int i = 0; i < 6; i++)
+		b[i] = (unsigned char)(ms >> (40 - 8 * i));
+	b[6] = (unsigned char)(0x70 | (count >> 8));
+	b[7] = (unsigned char)count;
+	b[8] = (unsigned char)(0x80 | (b[8] & 0x3f));
+	for (int i = 0; i < 16; i++) {
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			id.text[at++] = '-';
+		id.text[at++] = "0123456789abcdef"[b[i] >> 4];
+		id.text[at++] = "0123456789abcdef"[b[i] & 15];
+	}
+	id.text[at] = '\0';
+	return id;
+}
+
+static bool is_lower_hex(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
+
+bool uuid_valid(const char *text, size_t len)
+{
+	if (len != UUID_TEXT_LEN)
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+
+		if (dash ? text[i] != '-' : !is_lower_hex(text[i]))
+			return false;
+	}
+	return true;
+}
+
+bool uuid_parse(const char *text, struct uuid *ret)
+{
+	if (!uuid_valid(text, strlen(text)))
+		return false;
+	memcpy(ret->text, text, UUID_TEXT_LEN + 1);
+	return true;
+}
+
+void uuid_hex(const struct uuid *id, char ret_hex[33])
+{
+	size_t at = 0;
+
+	for (size_t i = 0; i < UUID_TEXT_LEN; i++)
+		if (id->text[i] != '-')
+			ret_hex[at++] = id->text[i];
+	ret_hex[at] = '\0';
+}
+
+bool uuid_equal(const struct uuid *a, const struct uuid *b)
+{
+	return memcmp(a->text, b->text, UUID_TEXT_LEN) == 0;
+}
