@@ -1,0 +1,127 @@
+/*
+ * http.h - the HTTP server: what a handler sees.
+ *
+ * libmicrohttpd stays behind this folder.  The server refuses what invites
+ * request smuggling before anything else looks at a request, decodes the path
+ * once, authenticates, finds the route and then runs the handler: in the loop
+ * thread when the route says so and it never blocks, else on a bounded pool of
+ * workers, where a handler may block.
+ */
+#ifndef DAEMON_HTTP_HTTP_H
+#define DAEMON_HTTP_HTTP_H
+
+#include "common/buf.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct http_exchange;
+struct stream;
+
+#define HTTP_PARAMS_MAX     4   /* {placeholders} in one pattern */
+#define HTTP_REQUEST_ID_MAX 128 /* bytes of X-Request-ID that is echoed: [A-Za-z0-9._-]{1,128} */
+#define HTTP_PATH_MAX       2048
+
+struct http_request {
+	const char *method; /* exactly as sent; compared exactly */
+	const char *path;   /* decoded once; canonical: no empty, "." or ".." segments */
+	const char *params[HTTP_PARAMS_MAX]; /* what stood at {..} in the pattern, in order */
+	const char *body;                    /* NUL-terminated; never NULL */
+	size_t body_len;
+	char request_id[HTTP_REQUEST_ID_MAX + 1];
+	const void *principal;       /* what the authenticator returned; NULL on open routes */
+	struct http_exchange *inner; /* for http_query() and http_header() */
+};
+
+/* Value of a query parameter, decoded, or NULL.  Borrowed until the handler returns. */
+const char *http_query(const struct http_request *r, const char *name);
+
+/* Calls fn for each query parameter, so that unknown ones can be refused. */
+void http_each_query(const struct http_request *r,
+                     void (*fn)(void *ctx, const char *name, const char *value), void *ctx);
+
+/* Value of a request header (case-insensitive), or NULL. */
+const char *http_header(const struct http_request *r, const char *name);
+
+/*
+ * Where the bytes of an event stream come from.  The stream thread calls next()
+ * when the subscriber was woken (stream_wake) or has taken everything so far.
+ */
+struct stream_source {
+	/*
+	 * The next bytes to send: 1 with *ret_data borrowed until the next call of
+	 * next() or close(); 0 when there is nothing now; -1 when the stream is over.
+	 */
+	int (*next)(void *ctx, const char **ret_data, size_t *ret_len);
+	void (*close)(void *ctx); /* the client is gone or the server stops; called once */
+	/* Told once, before the first next(): the handle for stream_wake(). */
+	void (*attached)(void *ctx, struct stream *stream);
+	void *ctx;
+};
+
+/* Ask the stream thread to call next().  Any thread; cheap; until close() was called. */
+void stream_wake(struct stream *stream);
+
+struct http_response {
+	int status;               /* 200 unless set */
+	const char *content_type; /* "application/json" unless set; static */
+	struct buf body;
+	struct {
+		const char *name; /* static */
+		char value[256];
+	} headers[4];
+	size_t header_count;
+	struct stream_source
+		stream; /* used when stream.next is set: status 200, text/event-stream */
+};
+
+void http_set_header(struct http_response *res, const char *static_name, const char *fmt, ...)
+	printf_like(3, 4);
+
+/* The error envelope: {"error":{"code","message","requestId"}}. */
+void http_error(const struct http_request *req, struct http_response *res, int status,
+                const char *code, const char *fmt, ...) printf_like(5, 6);
+
+enum http_route_flag {
+	HTTP_OPEN = 1,   /* no token needed */
+	HTTP_INLINE = 2, /* never blocks: answered by the loop thread */
+	HTTP_DRAINS = 4, /* refused with 503 server_stopping and Retry-After while draining */
+};
+
+struct http_route {
+	const char *method;
+	const char *pattern; /* "/v1/turns/{id}/cancel" */
+	void (*handle)(const struct http_request *req, struct http_response *res, void *ctx);
+	unsigned int flags; /* of enum http_route_flag */
+};
+
+struct http_conf {
+	const char *host; /* literal address */
+	uint16_t port;    /* 0 = any */
+	size_t max_body;  /* bytes; counted as they arrive, also when chunked */
+	unsigned int workers;
+	unsigned int max_connections;
+	unsigned int max_streams;
+	unsigned int heartbeat_ms;       /* a comment after that much silence on a stream */
+	const struct http_route *routes; /* ended by method NULL */
+	/* The principal of a bearer token, or NULL.  Called in the loop thread; must not block. */
+	const void *(*authenticate)(void *ctx, const char *token, size_t len);
+	void *ctx; /* for handlers and authenticate */
+};
+
+struct http_server;
+
+/* Bind, start the threads, accept.  Errors name the address. */
+int http_start(const struct http_conf *conf, struct http_server **ret, struct err *e) must_check;
+
+uint16_t http_port(const struct http_server *s);
+
+/* From now on routes with HTTP_DRAINS answer 503.  Streams and other routes go on. */
+void http_drain(struct http_server *s);
+
+/* Stop accepting, let running handlers finish, close streams, free.  Blocks. */
+void http_stop(struct http_server **s);
+
+#endif

@@ -1,0 +1,50 @@
+/*
+ * message.h - the closed vocabulary between launcher and server.
+ *
+ * One socket pair (SOCK_SEQPACKET), messages of one fixed size, a default branch
+ * that refuses at both ends.  The launcher takes every path from its own copy of
+ * the registry; a message names a tenant and nothing else.
+ */
+#ifndef DAEMON_LAUNCHER_MESSAGE_H
+#define DAEMON_LAUNCHER_MESSAGE_H
+
+#include "common/err.h"
+#include "common/id.h"
+
+#include <stdint.h>
+
+enum launcher_op {
+	/* server to launcher */
+	LAUNCHER_READY = 1, /* the server accepts connections; port says where */
+	LAUNCHER_START,     /* start a runner for tenant; generation chosen by the server, > 0 */
+	LAUNCHER_KILL,      /* end that runner at once: it and its sandbox */
+	/* launcher to server */
+	LAUNCHER_STARTED, /* with two descriptors: write end to the guest, read end from it */
+	LAUNCHER_EXITED,  /* that runner is gone and reaped; also the answer to a START that failed
+	                   */
+	LAUNCHER_DRAIN,   /* finish what runs, then exit */
+};
+
+struct launcher_message {
+	uint32_t op;
+	uint32_t port;       /* LAUNCHER_READY */
+	uint64_t generation; /* of the sandbox meant; a late message of an older one is ignored */
+	struct uuid tenant;
+	int32_t status;  /* LAUNCHER_EXITED: exit code, or 128 + signal; -1 = never started */
+	char cause[256]; /* LAUNCHER_EXITED: one line for people, may be empty */
+};
+
+/* Send one message with up to 2 descriptors (fds NULL = none).  The sender keeps its descriptors.
+ */
+int launcher_send(int sock, const struct launcher_message *m, const int fds[2], struct err *e)
+	must_check;
+
+/*
+ * Receive one message.  Returns 1, or 0 when the other end is gone, or -1.  A message of
+ * another size, with an unknown op, an unterminated text or unexpected descriptors is
+ * refused (EPROTO).  ret_fds are -1 when none came.
+ */
+int launcher_receive(int sock, struct launcher_message *ret, int ret_fds[2], struct err *e)
+	must_check;
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * store.h - durable state in PostgreSQL: the control database and one database per tenant.
+ *
+ * libpq stays behind this folder.  Functions block, use parameters only, and
+ * return 0 or -1 with one of the codes below.  What a function wrote is committed
+ * when it returns 0.  Requests of a tenant run in the tenant's own database as the
+ * tenant's own role, which can do nothing but read and write its tables.
+ * Thread-safe.
+ */
+#ifndef DAEMON_STORE_STORE_H
+#define DAEMON_STORE_STORE_H
+
+#include "common/err.h"
+#include "common/id.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum store_code {
+	STORE_UNAVAILABLE =
+		ERR_PROGRAM_BASE, /* no connection, or it broke; the write may have happened */
+	STORE_NOT_FOUND,          /* no such row in this tenant's database */
+	STORE_CONFLICT,           /* a rule of the schema or a state forbids it */
+	STORE_BUSY,               /* session has an active turn */
+	STORE_CORRUPT, /* a row that the code cannot understand, or an unexpected SQL error */
+};
+
+struct store;
+
+struct store_conf {
+	const char *socket_dir;       /* of the managed cluster */
+	unsigned int max_connections; /* over all tenants, at least 4 */
+};
+
+/*
+ * Connect to the control database, take the lock that keeps a second daemon away,
+ * apply its migrations and begin a new start generation (>= 1, grows by one each start).
+ */
+int store_open(const struct store_conf *conf, struct store **ret, struct err *e) must_check;
+void store_close(struct store **s);
+
+uint64_t store_generation(const struct store *s);
+
+/* One trip to the control database.  For readiness. */
+int store_ping(struct store *s, struct err *e) must_check;
+
+/*
+ * Tenants with a turn that is not terminal, as the control database has them
+ * marked: calls fn for each.  The mark is committed before the tenant's own
+ * commit and removed after its last terminal state, so it may be stale, never missing.
+ */
+int store_each_unfinished(struct store *s, void (*fn)(void *ctx, const struct uuid *tenant),
+                          void *ctx, struct err *e) must_check;
+
+/* Remove the mark if no turn of the tenant is unfinished. */
+int store_settle(struct store *s, const struct uuid *tenant, struct err *e) must_check;
+
+#endif

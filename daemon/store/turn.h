@@ -1,0 +1,173 @@
+/*
+ * turn.h - turns, their items and their human requests.
+ *
+ * A turn's transcript is a gapless list of items.  Each function below is one
+ * transaction, and refuses (STORE_CONFLICT) when the turn's state does not allow it,
+ * so that two callers cannot both win.
+ */
+#ifndef DAEMON_STORE_TURN_H
+#define DAEMON_STORE_TURN_H
+
+#include "daemon/store/store.h"
+
+enum turn_state {
+	TURN_QUEUED,
+	TURN_RUNNING,
+	TURN_WAITING, /* for a person: "waiting_for_input" */
+	TURN_COMPLETED,
+	TURN_FAILED,
+	TURN_CANCELLED,
+};
+
+const char *turn_state_name(enum turn_state state);
+bool turn_state_terminal(enum turn_state state);
+
+#define TURN_ERROR_MAX 500 /* bytes */
+
+struct turn {
+	struct uuid id;
+	struct uuid session;
+	struct uuid client_request; /* text "" = none */
+	enum turn_state state;
+	bool cancel_requested;
+	uint64_t created_ms;
+	uint64_t started_ms;  /* 0 = not yet */
+	uint64_t finished_ms; /* 0 = not yet */
+	char error_code[64];  /* "" = none */
+	char error[TURN_ERROR_MAX + 1];
+	char *input; /* owned; UTF-8 without NUL */
+};
+
+void turn_release(struct turn *t);
+
+/*
+ * Insert a queued turn with its first item (ITEM_USER), after marking the tenant
+ * unfinished.  STORE_NOT_FOUND: no such session.  STORE_BUSY: it has an active turn.
+ * With a client request id that exists already: same input gives *ret_existing =
+ * true and *t filled with the stored turn; another input gives STORE_CONFLICT.
+ */
+int turn_insert(struct store *s, const struct uuid *tenant, struct turn *t, bool *ret_existing,
+                struct err *e) must_check;
+
+int turn_get(struct store *s, const struct uuid *tenant, const struct uuid *id, struct turn *ret,
+             struct err *e) must_check;
+
+/* Unfinished turns, oldest first. */
+int turn_each_unfinished(struct store *s, const struct uuid *tenant,
+                         void (*fn)(void *ctx, const struct turn *t), void *ctx, struct err *e)
+	must_check;
+
+/* queued|waiting -> running.  started_ms is kept when it was set before. */
+int turn_mark_running(struct store *s, const struct uuid *tenant, const struct uuid *id,
+                      uint64_t now_ms, struct err *e) must_check;
+
+/* Remember that the turn shall be cancelled; STORE_CONFLICT when it is terminal. */
+int turn_request_cancel(struct store *s, const struct uuid *tenant, const struct uuid *id,
+                        struct err *e) must_check;
+
+/*
+ * Any unfinished state -> a terminal one; open requests of the turn become
+ * withdrawn.  STORE_CONFLICT when it was terminal already.
+ */
+int turn_finish(struct store *s, const struct uuid *tenant, const struct uuid *id,
+                enum turn_state state, const char *error_code, const char *error, uint64_t now_ms,
+                struct err *e) must_check;
+
+/* -- items -- */
+enum item_kind {
+	ITEM_USER,
+	ITEM_ASSISTANT,   /* text of the model */
+	ITEM_TOOL_CALL,   /* body: arguments, byte for byte */
+	ITEM_TOOL_RESULT, /* body: what the model is shown */
+};
+
+enum call_state {
+	CALL_NONE,    /* not a tool call */
+	CALL_PENDING, /* committed, not begun */
+	CALL_STARTED, /* may have had an effect */
+	CALL_DONE,    /* has a result item */
+};
+
+struct item {
+	uint32_t seq; /* from 0 in each turn */
+	enum item_kind kind;
+	char call_id[65]; /* tool calls and results */
+	char tool[65];    /* tool calls and results */
+	enum call_state call_state;
+	bool lossy;           /* tool result: bytes were replaced by U+FFFD */
+	bool truncated;       /* tool result: the middle was cut */
+	uint64_t total_bytes; /* tool result: bytes of output before the cut */
+	char *body;           /* owned by whoever filled it; bytes */
+	size_t body_len;
+};
+
+struct item_list {
+	struct item *items;
+	size_t count;
+};
+
+void item_list_release(struct item_list *list);
+
+/* All items of a turn in order. */
+int turn_items(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+               struct item_list *ret, struct err *e) must_check;
+
+/* Append items (seq is assigned) in one transaction; only to a running turn. */
+int turn_append(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                struct item *items, size_t count, struct err *e) must_check;
+
+/* pending -> started; STORE_CONFLICT unless it was pending. */
+int turn_start_call(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                    uint32_t seq, struct err *e) must_check;
+
+/* Append the result of the call at seq and mark it done, in one transaction. */
+int turn_finish_call(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                     uint32_t seq, struct item *result, struct err *e) must_check;
+
+/* -- human requests -- */
+enum request_state {
+	REQUEST_OPEN,
+	REQUEST_ANSWERED,
+	REQUEST_WITHDRAWN, /* its turn ended */
+};
+
+struct request {
+	struct uuid id;
+	struct uuid turn;
+	struct uuid session;
+	char kind[32];
+	char call_id[65];
+	uint32_t call_seq; /* the tool call that waits for it */
+	enum request_state state;
+	uint64_t created_ms;
+	uint64_t answered_ms;
+	char *prompt;   /* owned */
+	char *options;  /* owned; JSON array of strings, as bytes */
+	char *decision; /* owned; NULL until answered */
+	char *value;    /* owned; NULL = none */
+};
+
+void request_release(struct request *r);
+
+/* Insert the request, set the call started and the turn waiting, in one transaction. */
+int request_insert(struct store *s, const struct uuid *tenant, const struct request *r,
+                   struct err *e) must_check;
+
+int request_get(struct store *s, const struct uuid *tenant, const struct uuid *id,
+                struct request *ret, struct err *e) must_check;
+
+/* Open requests, newest first, at most limit; of one turn when turn is not NULL. */
+int request_list(struct store *s, const struct uuid *tenant, const struct uuid *turn, size_t limit,
+                 void (*fn)(void *ctx, const struct request *r), void *ctx, struct err *e)
+	must_check;
+
+/*
+ * open -> answered, exactly once.  In the same transaction the answer becomes the
+ * result of the waiting call and the turn goes back to queued.  STORE_CONFLICT when
+ * it was not open any more.
+ */
+int request_answer(struct store *s, const struct uuid *tenant, const struct uuid *id,
+                   const char *decision, const char *value, const struct item *result,
+                   uint64_t now_ms, struct err *e) must_check;
+
+#endif
