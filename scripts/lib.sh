@@ -23,8 +23,8 @@ as_service() {
 		--inh-caps=-all --ambient-caps=-all --bounding-set=-all -- "$@"
 }
 
-# digest [LENGTH]: the first LENGTH (16) hex digits of the SHA-256 of stdin.
-digest() { sha256sum | cut -c "1-${1:-16}"; }
+# digest LENGTH: the first LENGTH hex digits of the SHA-256 of stdin.
+digest() { sha256sum | cut -c "1-$1"; }
 
 # trusted_path PATH: true when the service user may rely on every directory from / to
 # PATH: owned by root or the service user, writable by nobody else (a sticky directory
