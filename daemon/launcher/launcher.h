@@ -1,0 +1,40 @@
+/*
+ * launcher.h - the process that may start programs.
+ *
+ * Powers: it forks and executes PostgreSQL and the runner, as the service user,
+ * without capabilities.  It has no network socket and parses nothing that came from
+ * one: it reads its own copy of the registry and fixed-size messages from the server.
+ * The server is its child, forked before anything is accepted.  When the launcher
+ * dies, however it dies, everything it started dies too.
+ */
+#ifndef DAEMON_LAUNCHER_LAUNCHER_H
+#define DAEMON_LAUNCHER_LAUNCHER_H
+
+#include "common/err.h"
+#include "daemon/tenant/registry.h"
+
+struct launcher_conf {
+	const char *state_dir; /* absolute, canonical, ours, 0700 */
+	const char *runner;    /* programs: absolute paths */
+	const char *guest;
+	const char *rootfs;
+	const char *runsc;
+	const char *slirp4netns;
+	const char *postgres_bin; /* directory */
+	const char *boundary;     /* "development" */
+	unsigned int drain_seconds;
+	const struct registry *registry;
+	/* Body of the server process; returns its exit status. */
+	int (*server)(void *ctx, int launcher_sock, const char *database_socket_dir);
+	void *ctx;
+};
+
+/*
+ * Start PostgreSQL, fork the server, serve its messages until it ends or a TERM or
+ * INT signal asks to stop, then end everything: drain, sandboxes, PostgreSQL.
+ * Returns the exit status of the program: 0 after an orderly stop; -1 with e when
+ * the start failed.
+ */
+int launcher_run(const struct launcher_conf *conf, struct err *e) must_check;
+
+#endif

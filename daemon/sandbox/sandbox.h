@@ -1,0 +1,130 @@
+/*
+ * sandbox.h - commands and files inside tenants' sandboxes.
+ *
+ * A tenant's sandbox starts on the first call that needs it and stops when it was
+ * idle for long enough.  Calls block the calling thread until they end; one link
+ * thread moves the frames of all sandboxes.  Nothing here ever runs a command or
+ * opens a file of a tenant on the host: when the sandbox cannot start, the call
+ * fails with SANDBOX_START_FAILED.  What a guest says is checked, bounded and
+ * never trusted.  Thread-safe.
+ */
+#ifndef DAEMON_SANDBOX_SANDBOX_H
+#define DAEMON_SANDBOX_SANDBOX_H
+
+#include "common/cancel.h"
+#include "common/err.h"
+#include "common/id.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum sandbox_code {
+	SANDBOX_START_FAILED = ERR_PROGRAM_BASE + 100, /* text: the runner's reason */
+	SANDBOX_LOST,      /* it died, or broke the protocol, during a file call */
+	SANDBOX_CANCELLED, /* a file call, or waiting for the start, was cancelled */
+	SANDBOX_STOPPING,  /* the daemon ends */
+	/* what the guest answered (docs/protocol.md); nothing was run or written */
+	SANDBOX_NOT_FOUND,
+	SANDBOX_NOT_EXECUTABLE,
+	SANDBOX_NO_CWD,
+	SANDBOX_NOT_A_FILE,
+	SANDBOX_NOT_A_DIRECTORY,
+	SANDBOX_DENIED,
+	SANDBOX_EXISTS,
+	SANDBOX_NO_SPACE,
+	SANDBOX_TOO_LARGE,
+	SANDBOX_INVALID,
+	SANDBOX_BUSY,  /* too many calls open on this sandbox */
+	SANDBOX_AGAIN, /* process limit of the sandbox reached */
+	SANDBOX_IO,
+};
+
+struct sandboxes;
+
+struct sandboxes_conf {
+	int launcher_sock;             /* borrowed; messages of daemon/launcher/message.h */
+	unsigned int start_timeout_ms; /* from START to the guest's READY */
+	unsigned int idle_ms;          /* stop a sandbox after that long without a call */
+	void (*launcher_message)(void *ctx, int op); /* for what is not about sandboxes:
+	                                                LAUNCHER_DRAIN, and 0 = launcher gone */
+	void *ctx;
+};
+
+int sandboxes_start(const struct sandboxes_conf *conf, struct sandboxes **ret, struct err *e)
+	must_check;
+
+/* Refuse new calls, end open ones as lost, close every sandbox's input, join the thread, free. */
+void sandboxes_stop(struct sandboxes **s);
+
+/* How many sandboxes run now. */
+size_t sandboxes_running(struct sandboxes *s);
+
+/* Takes output as it comes, in the thread that made the call.  stream: 1 or 2. */
+struct output_sink {
+	void (*take)(void *ctx, int stream, const char *data, size_t len);
+	void *ctx;
+};
+
+enum exec_reason {
+	EXEC_EXITED,
+	EXEC_TIMEOUT,
+	EXEC_CANCELLED,
+	EXEC_LOST, /* the sandbox ended under it; never reported with a code */
+	EXEC_OOM,
+	EXEC_PIDS,
+};
+
+const char *exec_reason_name(enum exec_reason reason);
+
+struct exec_spec {
+	const char *const *argv; /* NULL-terminated, or NULL when shell is set */
+	const char *shell;
+	const char *cwd;
+	uint64_t timeout_ms; /* 0 = none */
+};
+
+struct exec_result {
+	enum exec_reason reason;
+	int code;              /* exit code 0..255; -1 = none */
+	int signal;            /* 0 = none */
+	uint64_t stdout_bytes; /* as counted here */
+	uint64_t stderr_bytes;
+	unsigned int survivors; /* processes that live on */
+};
+
+/*
+ * Run a command with empty standard input.  0 when it was started, whatever became
+ * of it (see reason); -1 when nothing was run.
+ * A cancel is answered within 2 s: by the guest, or by ending the sandbox.
+ */
+int sandbox_exec(struct sandboxes *s, const struct uuid *tenant, const struct exec_spec *spec,
+                 const struct output_sink *sink, struct cancel *cancel, struct exec_result *ret,
+                 struct err *e) must_check;
+
+struct file_range {
+	uint64_t offset;
+	uint64_t limit; /* bytes */
+	uint64_t size;  /* out: of the file */
+	uint64_t bytes; /* out: given to the sink */
+};
+
+int sandbox_read(struct sandboxes *s, const struct uuid *tenant, const char *path,
+                 struct file_range *range, const struct output_sink *sink, struct cancel *cancel,
+                 struct err *e) must_check;
+
+/* Replace the file atomically; on failure the old one is untouched. */
+int sandbox_write(struct sandboxes *s, const struct uuid *tenant, const char *path,
+                  const char *data, size_t len, struct cancel *cancel, struct err *e) must_check;
+
+struct file_listing {
+	uint32_t limit;   /* entries, 1 to 10,000 */
+	uint64_t entries; /* out: given to the sink */
+	uint64_t total;   /* out: in the directory */
+};
+
+/* The sink gets one JSON object a line, checked to be what docs/protocol.md says. */
+int sandbox_list(struct sandboxes *s, const struct uuid *tenant, const char *path,
+                 struct file_listing *listing, const struct output_sink *sink,
+                 struct cancel *cancel, struct err *e) must_check;
+
+#endif
