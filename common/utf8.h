@@ -12,6 +12,9 @@
 /* True when data is well-formed UTF-8 (no surrogates, no overlong forms) without U+0000. */
 bool utf8_valid(const char *data, size_t len);
 
+/* Length of the well-formed character (not U+0000) that data begins with; 0 when there is none. */
+size_t utf8_char(const char *data, size_t len);
+
 /*
  * Append data to out with every maximal ill-formed part, and every NUL, replaced
  * by U+FFFD (the practice of Unicode chapter 3).  True when anything was replaced.
