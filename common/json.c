@@ -31,9 +31,15 @@ static struct json *wrap(struct json_object *o)
 	return o ? (struct json *)(void *)o : &null_value;
 }
 
+/* json-c takes even what it only reads without const; a union says so without a cast. */
 static struct json_object *unwrap(const struct json *v)
 {
-	return v == &null_value ? NULL : (struct json_object *)(uintptr_t)v;
+	union {
+		const struct json *ours;
+		struct json_object *theirs;
+	} name = { .ours = v };
+
+	return v == &null_value ? NULL : name.theirs;
 }
 
 static struct json_object *made(struct json_object *o)
