@@ -1,0 +1,67 @@
+/*
+ * bus.h - events of tenants: numbered, replayable within a window, pulled by subscribers.
+ *
+ * Every tenant has its own channel and counter, so that ids tell nothing about other
+ * tenants.  Event id = start generation x 2^32 + counter, which keeps growing over
+ * restarts and stays below 2^53.  A channel keeps the newest events up to a count and
+ * a number of bytes.  Subscribers hold a position and no queue: one that falls out of
+ * the window is told so (replay.reset) and goes on with the oldest event kept.
+ * Publishing never blocks on a reader.  Thread-safe.
+ */
+#ifndef DAEMON_EVENT_BUS_H
+#define DAEMON_EVENT_BUS_H
+
+#include "common/err.h"
+#include "common/id.h"
+#include "common/json.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum bus_code {
+	BUS_TENANT_LIMIT = ERR_PROGRAM_BASE + 200, /* subscribers of this tenant */
+};
+
+struct bus_conf {
+	uint64_t generation;       /* below 2^21 */
+	size_t replay_events;      /* kept per tenant */
+	size_t replay_bytes;       /* kept per tenant; the newest event is kept whatever its size */
+	size_t tenant_subscribers; /* at most, per tenant */
+};
+
+struct bus;
+struct subscription;
+
+int bus_new(const struct bus_conf *conf, struct bus **ret, struct err *e) must_check;
+void bus_free(struct bus **b); /* no subscription may be left */
+
+/* What an event is about; NULL members become null. */
+struct bus_event {
+	const char *type; /* letters, digits, dots; static */
+	const struct uuid *turn;
+	const struct uuid *session;
+	struct json *data; /* taken; NULL = {} */
+};
+
+/* Number the event and hand it to the tenant's subscribers.  Call it after the commit it reports.
+ */
+void bus_publish(struct bus *b, const struct uuid *tenant, const struct bus_event *event);
+
+/*
+ * Begin after event last_id (from Last-Event-ID), or with what is published from
+ * now on when last_id is negative.  Taking the position is one step with respect to
+ * publishing: nothing is lost or doubled.
+ */
+int bus_subscribe(struct bus *b, const struct uuid *tenant, int64_t last_id,
+                  struct subscription **ret, struct err *e) must_check;
+
+/* wake(ctx) is called once whenever something can be had after bus_next() returned 0. */
+void bus_on_wake(struct subscription *s, void (*wake)(void *ctx), void *ctx);
+
+/* The next event in its wire form (SSE), borrowed until the next call; 1, or 0 when there is none
+ * now. */
+int bus_next(struct subscription *s, const char **ret_data, size_t *ret_len);
+
+void bus_unsubscribe(struct subscription *s);
+
+#endif
