@@ -17,11 +17,10 @@ become_root() {
 	exec sudo --preserve-env=CLOISTER_PORT,CLOISTER_VAR -- "$(realpath "$0")" "$@"
 }
 
-# as_service COMMAND...: runs it as the service user, with no way back to more power.
-as_service() {
-	setpriv --reuid "$CLOISTER_USER" --regid "$CLOISTER_USER" --clear-groups --no-new-privs \
-		--inh-caps=-all --ambient-caps=-all --bounding-set=-all -- "$@"
-}
+# The prefix that makes a command the service user's, with no way back to more power.
+AS_SERVICE=(setpriv --reuid "$CLOISTER_USER" --regid "$CLOISTER_USER" --clear-groups
+	--no-new-privs --inh-caps=-all --ambient-caps=-all --bounding-set=-all --)
+as_service() { "${AS_SERVICE[@]}" "$@"; }
 
 # digest LENGTH: the first LENGTH hex digits of the SHA-256 of stdin.
 digest() { sha256sum | cut -c "1-$1"; }
