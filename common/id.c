@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,8 @@ void random_bytes(void *data, size_t len)
 	while (len > 0) {
 		ssize_t n = getrandom(p, len, 0);
 
+		if (n < 0 && errno == EINTR)
+			continue;
 		if (n < 0)
 			abort();
 		p += n;
