@@ -1,0 +1,370 @@
+/*
+ * PID 1's side of an exec: three pipes, a supervisor, a deadline.
+ *
+ *   running --report ended--> draining --pipes empty--> exited
+ *      |                         ^
+ *      +--cancel, deadline--> killing (supervisor reports when the tree is gone)
+ *
+ * A pipe's content at the moment of the end is measured once and sent; what
+ * survivors write later goes to the supervisor, which throws it away.
+ */
+#include "guest/exec.h"
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "guest/fault.h"
+#include "guest/job.h"
+#include "guest/pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define KILL_MS  2000  /* a tree that lives longer ends the sandbox */
+#define PIPE_MAX 65536 /* what a pipe holds when the kernel does not say */
+
+struct exec;
+
+struct output {
+	struct source source;
+	struct exec *exec;
+	enum frame_type type;
+	uint64_t sent;
+	size_t left; /* once the process ended: bytes still to be sent */
+};
+
+struct exec {
+	struct call call;
+	struct supervisor *supervisor; /* NULL once it is free again */
+	struct source input;
+	struct buf pending; /* input that the pipe has not taken */
+	struct output outputs[2];
+	const char *reason;
+	uint64_t deadline_ms; /* 0 = none */
+	uint64_t kill_by_ms;  /* 0 = not killing */
+	bool ended;
+	int status;
+	uint32_t survivors;
+};
+
+static char chunk[FRAME_DATA_MAX];
+
+static struct exec *exec_of(struct call *c)
+{
+	return source_owner(c, struct exec, call);
+}
+
+static bool output_wanted(const struct output *o)
+{
+	return o->source.fd >= 0 && (!o->exec->ended || o->left);
+}
+
+/* Move one chunk from the pipe to the daemon; false when there was nothing to move. */
+static bool output_move(struct output *o)
+{
+	size_t room = call_sendable(&o->exec->call);
+	ssize_t n;
+
+	if (o->exec->ended && o->left < room)
+		room = o->left;
+	if (!room)
+		return false;
+	n = read(o->source.fd, chunk, room);
+	if (n > 0) {
+		call_send(&o->exec->call, o->type, chunk, (size_t)n);
+		o->sent += (uint64_t)n;
+		o->left -= o->exec->ended ? (size_t)n : 0;
+		return true;
+	}
+	o->left = 0;
+	if (n == 0 || (errno != EAGAIN && errno != EINTR))
+		source_close(&o->source);
+	return false;
+}
+
+static void output_ready(struct source *s, uint32_t events)
+{
+	(void)events;
+	(void)output_move(source_owner(s, struct output, source));
+}
+
+static void input_flush(struct exec *x)
+{
+	ssize_t n = 0;
+
+	if (x->input.fd >= 0 && x->pending.len)
+		n = write(x->input.fd, x->pending.data, x->pending.len);
+	if (n < 0 && errno != EAGAIN && errno != EINTR)
+		source_close(&x->input); /* nobody reads any more */
+	if (x->input.fd < 0)
+		n = (ssize_t)x->pending.len;
+	if (n > 0) {
+		buf_consume(&x->pending, (size_t)n);
+		call_grant(&x->call, (size_t)n);
+	}
+	if (x->call.input_ended && !x->pending.len)
+		source_close(&x->input);
+	source_watch(&x->input, x->pending.len ? EPOLLOUT : 0);
+}
+
+static void input_ready(struct source *s, uint32_t events)
+{
+	(void)events;
+	input_flush(source_owner(s, struct exec, input));
+}
+
+static void exec_input(struct call *c, const char *data, size_t len)
+{
+	struct exec *x = exec_of(c);
+
+	buf_add(&x->pending, data, len);
+	if (buf_failed(&x->pending))
+		fault_die(GUEST_EXIT_START, "no memory for input");
+	input_flush(x);
+}
+
+static void exec_end(struct call *c)
+{
+	input_flush(exec_of(c));
+}
+
+static void exec_kill(struct exec *x, const char *reason)
+{
+	if (x->kill_by_ms)
+		return;
+	x->reason = reason;
+	x->kill_by_ms = clock_mono_ms() + KILL_MS;
+	if (x->supervisor)
+		pool_order(x->supervisor, ORDER_KILL, NULL, 0);
+}
+
+static void exec_cancel(struct call *c)
+{
+	exec_kill(exec_of(c), "cancelled");
+}
+
+static void measure_outputs(struct exec *x)
+{
+	for (int i = 0; i < 2; i++) {
+		struct output *o = &x->outputs[i];
+		int held = 0;
+
+		if (o->source.fd < 0)
+			continue;
+		if (ioctl(o->source.fd, FIONREAD, &held) < 0 || held < 0)
+			held = PIPE_MAX;
+		o->left = (size_t)held;
+	}
+}
+
+static void exec_failed(struct exec *x, const struct report *r)
+{
+	struct err e = ERR_INIT;
+
+	(void)err_set(&e, r->code, "%s", strerror(r->code));
+	if (r->stage == STAGE_CWD) {
+		e.code = FAULT_NO_CWD;
+		(void)err_wrap(&e, "working directory");
+	} else if (r->stage == STAGE_START) {
+		e.code = FAULT_AGAIN;
+		(void)err_wrap(&e, "no process for the command");
+	} else {
+		if (r->code == EACCES || r->code == EPERM || r->code == ENOEXEC)
+			e.code = FAULT_NOT_EXECUTABLE;
+		(void)err_wrap(&e, "program");
+	}
+	call_fail(&x->call, &e);
+}
+
+static void on_report(void *owner, const struct report *r)
+{
+	struct exec *x = owner;
+
+	if (report_is_last(r))
+		x->supervisor = NULL;
+	if (r->type == REPORT_FAILED) {
+		exec_failed(x, r);
+	} else if (r->type == REPORT_ENDED) {
+		x->ended = true;
+		x->status = r->status;
+		x->survivors = r->survivors;
+		measure_outputs(x);
+	}
+}
+
+/* Leave what still lives to its supervisor, and the pipes with it. */
+static void leave_survivors(struct exec *x)
+{
+	int fds[2], open[2];
+	size_t n = 0;
+
+	if (!x->supervisor)
+		return;
+	for (int i = 0; i < 2; i++) {
+		fds[i] = source_take(&x->outputs[i].source);
+		if (fds[i] >= 0)
+			open[n++] = fds[i];
+	}
+	if (n)
+		pool_order(x->supervisor, ORDER_DISCARD, open, n);
+	x->supervisor->owner = NULL;
+	x->supervisor->on_report = NULL;
+	x->supervisor = NULL;
+	for (int i = 0; i < 2; i++)
+		fd_close(&fds[i]);
+}
+
+static void exec_exit(struct exec *x)
+{
+	struct json *result = json_new_object();
+
+	json_put_str(result, "reason", x->reason);
+	if (WIFEXITED(x->status))
+		json_put_int(result, "code", WEXITSTATUS(x->status));
+	if (WIFSIGNALED(x->status))
+		json_put_int(result, "signal", WTERMSIG(x->status));
+	json_put_int(result, "stdoutBytes", (int64_t)x->outputs[0].sent);
+	json_put_int(result, "stderrBytes", (int64_t)x->outputs[1].sent);
+	if (!x->kill_by_ms)
+		json_put_int(result, "survivors", x->survivors);
+	leave_survivors(x);
+	call_exit(&x->call, result);
+}
+
+/* A cancelled call is over when its tree is gone, an ended one when its pipes are empty. */
+static bool exec_is_over(struct exec *x)
+{
+	if (!x->ended || (x->kill_by_ms && x->supervisor))
+		return false;
+	for (int i = 0; i < 2; i++)
+		while (output_wanted(&x->outputs[i]) && output_move(&x->outputs[i]))
+			;
+	return !output_wanted(&x->outputs[0]) && !output_wanted(&x->outputs[1]);
+}
+
+static void exec_step(struct call *c, struct turn *t)
+{
+	struct exec *x = exec_of(c);
+	bool sendable;
+
+	if (!x->ended && x->deadline_ms && t->now_ms >= x->deadline_ms)
+		exec_kill(x, "timeout");
+	if (x->kill_by_ms && x->supervisor && t->now_ms >= x->kill_by_ms)
+		fault_die(GUEST_EXIT_TREE, "processes of a command outlived SIGKILL by %d ms",
+		          KILL_MS);
+	if (exec_is_over(x)) {
+		exec_exit(x);
+		return;
+	}
+	sendable = call_sendable(c) > 0;
+	for (int i = 0; i < 2; i++)
+		source_watch(&x->outputs[i].source,
+		             sendable && output_wanted(&x->outputs[i]) ? EPOLLIN : 0);
+	if (!x->ended && !x->kill_by_ms)
+		turn_wake(t, x->deadline_ms);
+	if (x->supervisor)
+		turn_wake(t, x->kill_by_ms);
+}
+
+static void exec_release(struct call *c)
+{
+	struct exec *x = exec_of(c);
+
+	if (x->supervisor) {
+		x->supervisor->owner = NULL;
+		x->supervisor->on_report = NULL;
+	}
+	source_close(&x->input);
+	source_close(&x->outputs[0].source);
+	source_close(&x->outputs[1].source);
+	buf_release(&x->pending);
+	free(x);
+}
+
+static const struct call_kind exec_kind = {
+	.input = exec_input,
+	.end = exec_end,
+	.cancel = exec_cancel,
+	.step = exec_step,
+	.release = exec_release,
+};
+
+static struct exec *exec_new(void)
+{
+	struct exec *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		return NULL;
+	x->call.kind = &exec_kind;
+	x->reason = "exited";
+	x->pending = (struct buf)BUF_INIT(FRAME_WINDOW);
+	source_init(&x->input, -1, input_ready);
+	for (int i = 0; i < 2; i++) {
+		source_init(&x->outputs[i].source, -1, output_ready);
+		x->outputs[i].exec = x;
+		x->outputs[i].type = i ? FRAME_STDERR : FRAME_STDOUT;
+	}
+	return x;
+}
+
+/* One pipe whose end of the guest does not block. */
+static int open_pipe(int *guest_end, int *process_end, bool guest_reads, struct err *e)
+{
+	int p[2];
+
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return err_set(e, FAULT_AGAIN, "no pipe for a command: %s", strerror(errno));
+	*guest_end = guest_reads ? p[0] : p[1];
+	*process_end = guest_reads ? p[1] : p[0];
+	return fd_set_nonblocking(*guest_end, e);
+}
+
+static int write_flat(const struct buf *flat, struct err *e)
+{
+	auto_close int fd = memfd_create("job", MFD_CLOEXEC);
+
+	if (fd < 0 || pwrite(fd, flat->data, flat->len, 0) != (ssize_t)flat->len)
+		return err_set(e, FAULT_AGAIN, "no memory for a command: %s", strerror(errno));
+	return fd_take(&fd);
+}
+
+static int hand_over(struct exec *x, const struct buf *flat, struct err *e)
+{
+	auto_close int job = write_flat(flat, e);
+	auto_close int in = -1;
+	auto_close int out = -1;
+	auto_close int err = -1;
+
+	if (job < 0 || open_pipe(&x->input.fd, &in, false, e) < 0 ||
+	    open_pipe(&x->outputs[0].source.fd, &out, true, e) < 0 ||
+	    open_pipe(&x->outputs[1].source.fd, &err, true, e) < 0)
+		return -1;
+	x->supervisor = pool_run((int[4]){ job, in, out, err }, x, on_report, e);
+	return x->supervisor ? 0 : -1;
+}
+
+int exec_start(const struct json *request, struct call **ret, struct err *e)
+{
+	auto_buf struct buf flat = BUF_INIT(JOB_FLAT_MAX);
+	uint64_t timeout_ms = 0;
+	struct exec *x;
+
+	if (job_from_request(request, &flat, &timeout_ms, e) < 0)
+		return -1;
+	x = exec_new();
+	if (!x)
+		return err_set(e, FAULT_AGAIN, "no memory for a command");
+	if (hand_over(x, &flat, e) < 0) {
+		exec_release(&x->call);
+		return -1;
+	}
+	x->deadline_ms = timeout_ms ? clock_mono_ms() + timeout_ms : 0;
+	*ret = &x->call;
+	return 0;
+}

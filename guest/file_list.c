@@ -1,0 +1,274 @@
+/*
+ * Listing: read all names and keep the first ones in order, then look at each
+ * and send its line.  Both happen in small steps, because a directory may be as
+ * large as the tenant likes, and few lists hold names at once.
+ */
+#include "guest/file.h"
+
+#include "common/fd.h"
+#include "common/utf8.h"
+#include "guest/fault.h"
+#include "guest/loop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ENTRIES_MAX   10000
+#define ENTRIES_USUAL 1000
+#define HOLDERS_MAX   8    /* lists that hold names at once, some 2 MB each at worst */
+#define READ_BATCH    512  /* names read in a step */
+#define LOOK_BATCH    64   /* entries looked at in a step */
+#define LINE_MAX_SIZE 2048 /* 255 bytes of name, each at most 6 in JSON, and the rest */
+
+struct file_list {
+	struct call call;
+	DIR *dir;
+	bool holder;  /* one of HOLDERS_MAX */
+	bool sorted;  /* all names are read; names[] is in order */
+	char **names; /* owned strings; until sorted a heap with the greatest name on top */
+	size_t n;
+	size_t limit;
+	size_t next; /* to be looked at */
+	int64_t total;
+	int64_t listed;
+	struct buf lines; /* not yet sent */
+};
+
+static size_t holders;
+
+static struct file_list *list_of(struct call *c)
+{
+	return source_owner(c, struct file_list, call);
+}
+
+static void swap(char **a, char **b)
+{
+	char *c = *a;
+
+	*a = *b;
+	*b = c;
+}
+
+static void sift_up(char **heap, size_t i)
+{
+	while (i && strcmp(heap[i], heap[(i - 1) / 2]) > 0) {
+		swap(&heap[i], &heap[(i - 1) / 2]);
+		i = (i - 1) / 2;
+	}
+}
+
+static void sift_down(char **heap, size_t n)
+{
+	size_t i = 0, child;
+
+	while ((child = 2 * i + 1) < n) {
+		if (child + 1 < n && strcmp(heap[child + 1], heap[child]) > 0)
+			child++;
+		if (strcmp(heap[i], heap[child]) >= 0)
+			return;
+		swap(&heap[i], &heap[child]);
+		i = child;
+	}
+}
+
+/* Keep name when it is among the first limit ones. */
+static void keep_name(struct file_list *l, const char *name)
+{
+	char *copy;
+
+	if (l->n == l->limit && strcmp(name, l->names[0]) >= 0)
+		return;
+	copy = strdup(name);
+	if (!copy)
+		fault_die(GUEST_EXIT_START, "no memory for a directory");
+	if (l->n == l->limit) {
+		free(l->names[0]);
+		l->names[0] = copy;
+		sift_down(l->names, l->n);
+		return;
+	}
+	l->names[l->n] = copy;
+	sift_up(l->names, l->n++);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	const char *const *x = a;
+	const char *const *y = b;
+
+	return strcmp(*x, *y);
+}
+
+static void read_names(struct file_list *l)
+{
+	struct dirent *d = NULL;
+	struct err e = ERR_INIT;
+
+	errno = 0;
+	for (int i = 0; i < READ_BATCH && (d = readdir(l->dir)); i++) {
+		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+			continue;
+		l->total++;
+		keep_name(l, d->d_name);
+	}
+	if (d)
+		return;
+	if (errno) {
+		(void)err_errno(&e, "read the directory");
+		call_fail(&l->call, &e);
+		return;
+	}
+	qsort(l->names, l->n, sizeof(*l->names), compare_names);
+	l->sorted = true;
+}
+
+static const char *type_word(mode_t mode)
+{
+	if (S_ISREG(mode))
+		return "file";
+	if (S_ISDIR(mode))
+		return "directory";
+	return S_ISLNK(mode) ? "symlink" : "other";
+}
+
+static void add_line(struct file_list *l, const char *name, const struct stat *st)
+{
+	auto_buf struct buf text = BUF_INIT(LINE_MAX_SIZE);
+	bool lossy = utf8_repair(name, strlen(name), &text);
+	int64_t mtime = (int64_t)st->st_mtim.tv_sec * 1000 + st->st_mtim.tv_nsec / 1000000;
+
+	buf_adds(&l->lines, "{\"name\":");
+	json_write_string(text.data, text.len, &l->lines);
+	buf_addf(&l->lines, ",\"type\":\"%s\",\"size\":%" PRId64 ",\"mtimeMs\":%" PRId64 "%s}\n",
+	         type_word(st->st_mode), (int64_t)st->st_size, mtime,
+	         lossy ? ",\"lossy\":true" : "");
+	if (buf_failed(&text) || buf_failed(&l->lines))
+		fault_die(GUEST_EXIT_START, "no memory for a directory");
+	l->listed++;
+}
+
+static void look_at_some(struct file_list *l)
+{
+	struct stat st;
+
+	for (int i = 0; i < LOOK_BATCH && l->next < l->n; i++) {
+		const char *name = l->names[l->next++];
+
+		if (fstatat(dirfd(l->dir), name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			add_line(l, name, &st);
+		else
+			l->total--; /* removed since its name was read */
+	}
+}
+
+static void send_lines(struct file_list *l)
+{
+	size_t n = call_sendable(&l->call);
+
+	if (n > l->lines.len)
+		n = l->lines.len;
+	if (!n)
+		return;
+	call_send(&l->call, FRAME_STDOUT, l->lines.data, n);
+	buf_consume(&l->lines, n);
+}
+
+static void list_exit(struct file_list *l)
+{
+	struct json *result = json_new_object();
+
+	json_put_int(result, "entries", l->listed);
+	json_put_int(result, "total", l->total);
+	call_exit(&l->call, result);
+}
+
+static bool become_holder(struct file_list *l)
+{
+	if (!l->holder && holders < HOLDERS_MAX) {
+		l->holder = true;
+		holders++;
+	}
+	return l->holder;
+}
+
+static void list_step(struct call *c, struct turn *t)
+{
+	struct file_list *l = list_of(c);
+
+	if (!become_holder(l))
+		return;
+	if (!l->sorted)
+		read_names(l);
+	else if (!l->lines.len)
+		look_at_some(l);
+	send_lines(l);
+	if (!c->exited && l->sorted && l->next == l->n && !l->lines.len)
+		list_exit(l);
+	if (!l->lines.len)
+		turn_wake(t, t->now_ms);
+}
+
+static void list_release(struct call *c)
+{
+	struct file_list *l = list_of(c);
+
+	holders -= l->holder;
+	for (size_t i = 0; i < l->n; i++)
+		free(l->names[i]);
+	free(l->names);
+	if (l->dir)
+		(void)closedir(l->dir);
+	buf_release(&l->lines);
+	free(l);
+}
+
+static const struct call_kind list_kind = {
+	.input = call_drop_input,
+	.end = call_ignore_end,
+	.cancel = call_cancelled,
+	.step = list_step,
+	.release = list_release,
+};
+
+static int open_list(struct file_list *l, const char *path, struct err *e)
+{
+	auto_close int fd = open(path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_errno(e, "path");
+	l->names = calloc(l->limit, sizeof(*l->names));
+	l->dir = fdopendir(fd);
+	if (!l->names || !l->dir)
+		return err_errno(e, "open the directory");
+	(void)fd_take(&fd);
+	return 0;
+}
+
+int file_list_start(const struct json *request, struct call **ret, struct err *e)
+{
+	struct file_number limit = {
+		.name = "limit", .min = 1, .max = ENTRIES_MAX, .value = ENTRIES_USUAL
+	};
+	struct file_list *l;
+	const char *path;
+
+	if (file_request(request, &limit, 1, &path, e) < 0)
+		return -1;
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return err_set(e, ENOMEM, "no memory for a call");
+	l->call.kind = &list_kind;
+	l->limit = (size_t)limit.value;
+	l->lines = (struct buf)BUF_INIT(LOOK_BATCH * LINE_MAX_SIZE);
+	if (open_list(l, path, e) < 0) {
+		list_release(&l->call);
+		return -1;
+	}
+	*ret = &l->call;
+	return 0;
+}

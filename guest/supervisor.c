@@ -1,0 +1,346 @@
+/*
+ * The supervisor of an exec.
+ *
+ * Power: root of the sandbox, like everything in it; none over the daemon, whose
+ * pipes it closes first of all.  As child subreaper it inherits whatever its exec
+ * leaves behind, so "no child" means that the whole tree is gone.  It blocks every
+ * signal, so that a tenant's broadcast does not end it.  Its exec starts with an own session,
+ * default signals and the environment of the job, nothing else.
+ */
+#include "guest/supervisor.h"
+
+#include "common/fd.h"
+#include "guest/job.h"
+#include "guest/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct supervision {
+	int sock;
+	int signals;
+	int discard[2];
+	pid_t child; /* process of the exec; 0 once it was waited for */
+	bool busy;   /* something of the tree may be left */
+};
+
+struct command {
+	enum order order;
+	int fds[ORDER_FDS_MAX]; /* owned */
+};
+
+static void send_report(const struct supervision *s, const struct report *r)
+{
+	/* Fails only when PID 1 is gone; the next read of the socket ends this process. */
+	if (send(s->sock, r, sizeof(*r), MSG_NOSIGNAL) < 0)
+		errno = 0;
+}
+
+static void close_all(int *fds, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		fd_close(&fds[i]);
+}
+
+static void take_fds(struct msghdr *m, struct command *c)
+{
+	struct cmsghdr *h = CMSG_FIRSTHDR(m);
+	size_t n;
+
+	for (size_t i = 0; i < ORDER_FDS_MAX; i++)
+		c->fds[i] = -1;
+	if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+		return;
+	n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	memcpy(c->fds, CMSG_DATA(h), (n < ORDER_FDS_MAX ? n : ORDER_FDS_MAX) * sizeof(int));
+}
+
+/* False at the end of file. */
+static bool receive(int sock, struct command *c)
+{
+	union {
+		char space[CMSG_SPACE(ORDER_FDS_MAX * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	uint32_t order = 0;
+	struct iovec iov = { .iov_base = &order, .iov_len = sizeof(order) };
+	struct msghdr m = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control),
+	};
+
+	if (recvmsg(sock, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(order))
+		return false;
+	c->order = (enum order)order;
+	take_fds(&m, c);
+	return true;
+}
+
+static bool is_program(const char *path, int *ret_code)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return false;
+	if (S_ISREG(st.st_mode) && access(path, X_OK) == 0)
+		return true;
+	*ret_code = EACCES;
+	return false;
+}
+
+/* Path of the program: as given when it has a slash, else the first match in the job's PATH. */
+static int find_program(const struct job *job, char ret_path[PATH_MAX])
+{
+	const char *dirs = job_getenv(job, "PATH");
+	int code = ENOENT;
+
+	if (strchr(job->argv[0], '/'))
+		return snprintf(ret_path, PATH_MAX, "%s", job->argv[0]) < PATH_MAX ? 0
+		                                                                   : ENAMETOOLONG;
+	while (dirs && *dirs) {
+		size_t len = strcspn(dirs, ":");
+		int n = snprintf(ret_path, PATH_MAX, "%.*s/%s", (int)len, len ? dirs : ".",
+		                 job->argv[0]);
+
+		if (n < PATH_MAX && is_program(ret_path, &code))
+			return 0;
+		dirs += len + (dirs[len] == ':');
+	}
+	return code;
+}
+
+static int set_attributes(posix_spawnattr_t *attr, posix_spawn_file_actions_t *files,
+                          const int *stdio)
+{
+	sigset_t none, all;
+	int code = 0;
+
+	(void)sigemptyset(&none);
+	(void)sigfillset(&all);
+	for (int i = 0; i < 3 && !code; i++)
+		code = posix_spawn_file_actions_adddup2(files, stdio[i], i);
+	if (!code)
+		code = posix_spawn_file_actions_addclosefrom_np(files, 3);
+	if (!code)
+		code = posix_spawnattr_setsigmask(attr, &none);
+	if (!code)
+		code = posix_spawnattr_setsigdefault(attr, &all);
+	if (!code)
+		code = posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK |
+		                                              POSIX_SPAWN_SETSIGDEF);
+	return code;
+}
+
+/* posix_spawn shares memory until the exec: in gVisor far cheaper than a fork. */
+static int spawn(const char *path, const struct job *job, const int *stdio, pid_t *ret_pid)
+{
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attr;
+	int code = posix_spawn_file_actions_init(&files);
+
+	if (code)
+		return code;
+	code = posix_spawnattr_init(&attr);
+	if (!code) {
+		code = set_attributes(&attr, &files, stdio);
+		if (!code)
+			code = posix_spawn(ret_pid, path, &files, &attr, job->argv, job->envp);
+		(void)posix_spawnattr_destroy(&attr);
+	}
+	(void)posix_spawn_file_actions_destroy(&files);
+	return code;
+}
+
+static void fail(struct report *r, enum stage stage, int code)
+{
+	r->type = REPORT_FAILED;
+	r->stage = stage;
+	r->code = code;
+}
+
+static void start_job(struct supervision *s, const struct job *job, const int *stdio,
+                      struct report *r)
+{
+	char path[PATH_MAX];
+	int code;
+
+	if (chdir(job->cwd) < 0) {
+		fail(r, STAGE_CWD, errno);
+		return;
+	}
+	code = find_program(job, path);
+	if (!code)
+		code = spawn(path, job, stdio, &s->child);
+	if (chdir("/") < 0 && !code)
+		code = errno;
+	/* execve has neither of these two: they come from making the process. */
+	if (code)
+		fail(r, code == EAGAIN || code == ENOMEM ? STAGE_START : STAGE_EXEC, code);
+}
+
+static void run(struct supervision *s, int *fds)
+{
+	struct report r = { .type = 0 };
+	struct err e = ERR_INIT;
+	auto_free char *flat = NULL;
+	auto_job struct job job = { .cwd = NULL };
+	size_t len = 0;
+
+	s->child = 0;
+	if (fd_read_all(fds[0], JOB_FLAT_MAX, &flat, &len, &e) < 0 ||
+	    job_unfold(flat, len, &job, &e) < 0)
+		fail(&r, STAGE_START, e.code);
+	else
+		start_job(s, &job, fds + 1, &r);
+	if (r.type)
+		send_report(s, &r);
+	else
+		s->busy = true;
+}
+
+static void finish(struct supervision *s, int status, bool gone)
+{
+	struct report r = { .type = REPORT_ENDED, .status = status, .gone = gone };
+
+	r.survivors = gone ? 0 : (uint32_t)tree_count();
+	s->child = 0;
+	s->busy = !gone;
+	send_report(s, &r);
+}
+
+static void report_gone(struct supervision *s)
+{
+	struct report r = { .type = REPORT_GONE };
+
+	s->busy = false;
+	close_all(s->discard, 2);
+	send_report(s, &r);
+}
+
+static void reap(struct supervision *s)
+{
+	int status, ended = 0;
+	bool has_ended = false;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		if (pid == s->child) {
+			has_ended = true;
+			ended = status;
+		}
+	if (has_ended)
+		finish(s, ended, pid < 0);
+	else if (s->busy && !s->child && pid < 0)
+		report_gone(s);
+}
+
+static void kill_all(struct supervision *s)
+{
+	bool running = s->child != 0;
+	int status = 0;
+
+	if (!s->busy)
+		return;
+	(void)tree_kill(s->child, &status, UINT64_MAX);
+	if (running)
+		finish(s, status, true);
+	else
+		report_gone(s);
+}
+
+static void obey(struct supervision *s, struct command *c)
+{
+	switch (c->order) {
+	case ORDER_RUN:
+		run(s, c->fds);
+		break;
+	case ORDER_DISCARD:
+		for (int i = 0; i < 2 && s->busy; i++) {
+			fd_close(&s->discard[i]);
+			s->discard[i] = fd_take(&c->fds[i]);
+		}
+		break;
+	case ORDER_KILL:
+		kill_all(s);
+		break;
+	}
+	close_all(c->fds, ORDER_FDS_MAX);
+}
+
+static void discard_output(int *fd)
+{
+	char junk[16384];
+	ssize_t n = read(*fd, junk, sizeof(junk));
+
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		fd_close(fd);
+}
+
+static void serve(struct supervision *s)
+{
+	struct pollfd p[4] = {
+		{ .fd = s->sock, .events = POLLIN },
+		{ .fd = s->signals, .events = POLLIN },
+		{ .fd = s->discard[0], .events = POLLIN },
+		{ .fd = s->discard[1], .events = POLLIN },
+	};
+	struct signalfd_siginfo info;
+	struct command c;
+	int status;
+
+	if (poll(p, ARRAY_LEN(p), -1) < 0)
+		return;
+	for (int i = 0; i < 2; i++)
+		if (p[2 + i].revents)
+			discard_output(&s->discard[i]);
+	if (p[1].revents && read(s->signals, &info, sizeof(info)) > 0)
+		reap(s);
+	if (!p[0].revents)
+		return;
+	if (receive(s->sock, &c)) {
+		obey(s, &c);
+		return;
+	}
+	(void)tree_kill(s->child, &status, UINT64_MAX);
+	_exit(0);
+}
+
+static void set_up(struct supervision *s, const struct rlimit *files)
+{
+	sigset_t all, child;
+
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, &all, NULL);
+	fd_close_from(3, &s->sock, 1);
+	if (dup2(STDIN_FILENO, STDERR_FILENO) < 0 || setrlimit(RLIMIT_NOFILE, files) < 0 ||
+	    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_NAME, "cloister-exec", 0, 0, 0) < 0)
+		_exit(1);
+	(void)sigemptyset(&child);
+	(void)sigaddset(&child, SIGCHLD);
+	s->signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s->signals < 0)
+		_exit(1);
+}
+
+void supervisor_main(int sock, const struct rlimit *files)
+{
+	struct supervision s = { .sock = sock, .signals = -1, .discard = { -1, -1 } };
+
+	set_up(&s, files);
+	for (;;)
+		serve(&s);
+}
