@@ -114,3 +114,12 @@ bool uuid_equal(const struct uuid *a, const struct uuid *b)
 {
 	return memcmp(a->text, b->text, UUID_TEXT_LEN) == 0;
 }
+
+uint32_t uuid_hash(const struct uuid *id)
+{
+	uint32_t h = 2166136261U; /* FNV-1a */
+
+	for (const char *p = id->text; *p; p++)
+		h = (h ^ (unsigned char)*p) * 16777619U;
+	return h;
+}

@@ -29,6 +29,10 @@ void uuid_hex(const struct uuid *id, char ret_hex[33]);
 
 bool uuid_equal(const struct uuid *a, const struct uuid *b);
 
+/* For hash tables whose keys the operator chose (not an attacker): spreads well, keeps no secret.
+ */
+uint32_t uuid_hash(const struct uuid *id);
+
 /* Random bytes from the kernel; ends the program when it has none. */
 void random_bytes(void *data, size_t len);
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define BUCKETS        1024
-#define EVENT_MAX      (1024 * 1024) /* bytes of one event's wire form */
+#define EVENT_MAX      ((size_t)1024 * 1024) /* bytes of one event's wire form */
 #define COUNTER_BITS   32
 #define GENERATION_MAX ((UINT64_C(1) << 21) - 1)
 
@@ -115,20 +115,10 @@ void bus_free(struct bus **bp)
 	*bp = NULL;
 }
 
-/* Ids are the operator's, not an attacker's, so a plain hash will do (FNV-1a). */
-static size_t bucket_of(const struct uuid *tenant)
-{
-	uint32_t h = 2166136261U;
-
-	for (const char *p = tenant->text; *p; p++)
-		h = (h ^ (unsigned char)*p) * 16777619U;
-	return h % BUCKETS;
-}
-
 /* The tenant's channel, made on first use; NULL = no memory. */
 static struct channel *channel_of(struct bus *b, const struct uuid *tenant)
 {
-	size_t i = bucket_of(tenant);
+	size_t i = uuid_hash(tenant) % BUCKETS;
 	struct channel *c;
 
 	for (c = b->buckets[i]; c; c = c->next)

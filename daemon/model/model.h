@@ -1,0 +1,59 @@
+/*
+ * model.h - the catalogue of models, and one step of a conversation with one of them.
+ */
+#ifndef DAEMON_MODEL_MODEL_H
+#define DAEMON_MODEL_MODEL_H
+
+#include "common/cancel.h"
+#include "common/err.h"
+#include "daemon/store/turn.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum model_code {
+	MODEL_FAILED = ERR_PROGRAM_BASE + 300, /* it gave no usable answer; text says why */
+	MODEL_CANCELLED,
+};
+
+struct model_sink;
+struct model_answer;
+
+struct model {
+	const char *id;
+	const char *label;
+	const char *provider;
+	const char *connection;
+	const char *transport_model;
+	const char *dialect;
+	int64_t context_window; /* tokens; 0 = unknown */
+	int (*respond)(const struct item_list *transcript, const struct model_sink *sink,
+	               struct cancel *cancel, struct model_answer *ret, struct err *e);
+};
+
+/* What the model says while it speaks; from the calling thread. */
+struct model_sink {
+	void (*text)(void *ctx, const char *text, size_t len);
+	void *ctx;
+};
+
+/* What it said: items to append to the transcript.  Without a tool call it is the final answer. */
+struct model_answer {
+	struct item_list items; /* ITEM_ASSISTANT and ITEM_TOOL_CALL (call_state CALL_PENDING) */
+
+	uint64_t input_tokens, output_tokens, cached_tokens;
+};
+
+size_t model_count(void);
+const struct model *model_at(size_t i);
+const struct model *model_find(const char *id); /* NULL = unknown */
+
+/*
+ * Ask the model to go on from the transcript, blocking.  On success the caller
+ * releases ret->items.
+ */
+int model_respond(const struct model *m, const struct item_list *transcript,
+                  const struct model_sink *sink, struct cancel *cancel, struct model_answer *ret,
+                  struct err *e) must_check;
+
+#endif

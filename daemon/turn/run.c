@@ -1,0 +1,500 @@
+/*
+ * The loop of one turn.  Every round reads the transcript from the store and takes the
+ * one step that it asks for: so a new turn, one that was answered and one that a dead
+ * daemon left behind are the same case.  A step's effect is committed before the next
+ * round; a call that was started but has no result is never run again.
+ */
+#include "common/buf.h"
+#include "common/clock.h"
+#include "common/fd.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "daemon/model/model.h"
+#include "daemon/turn/job.h"
+#include "daemon/turn/output.h"
+#include "daemon/turn/tools.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PUBLIC_CHARS 16383 /* characters of a text in an event, then an ellipsis */
+#define ROUNDS_MAX   256   /* answers of the model in one turn */
+#define RETRY_MIN_MS 100
+#define RETRY_MAX_MS 2000
+
+/* What a round came to. */
+enum round {
+	ROUND_AGAIN,
+	ROUND_OVER,   /* the turn ended, waits, or belongs to somebody else */
+	ROUND_STORE,  /* the store did not answer: wait, then read the transcript anew */
+	ROUND_FAILED, /* with the error that ends the turn */
+};
+
+struct run {
+	struct job *job;
+	const struct turns_conf *conf;
+	struct session session;
+	const struct model *model;
+	const struct item *call; /* the one that runs now, for progress */
+};
+
+void turn_publish(struct bus *bus, const struct uuid *tenant, const struct uuid *turn,
+                  const struct uuid *session, const char *type, struct json *data)
+{
+	struct bus_event event = { .type = type, .turn = turn, .session = session, .data = data };
+
+	bus_publish(bus, tenant, &event);
+}
+
+static void publish(const struct run *r, const char *type, struct json *data)
+{
+	turn_publish(r->conf->bus, &r->job->tenant, &r->job->turn, &r->job->session, type, data);
+}
+
+/* Put text under key, cut at the public bound with an ellipsis; flag says whether it was. */
+static void put_public(struct json *o, const char *key, const char *flag, const char *text,
+                       size_t len)
+{
+	auto_buf struct buf out = BUF_INIT((size_t)4 * PUBLIC_CHARS + 16);
+	size_t fits = output_prefix(text, len, PUBLIC_CHARS);
+
+	buf_add(&out, text, fits);
+	if (fits < len)
+		buf_adds(&out, "\xe2\x80\xa6");
+	json_put_strn(o, key, out.data ? out.data : "", out.len);
+	json_put_bool(o, flag, fits < len);
+}
+
+/* -- waiting for the store ------------------------------------------------------------ */
+
+/* Sleep before another try; false when there shall be none, because of cancel or stop. */
+static bool wait_retry(struct job *job, unsigned int *ms)
+{
+	struct pollfd p = { .fd = job->cancel.fd, .events = POLLIN };
+	int fired = poll(&p, 1, (int)*ms);
+
+	*ms = *ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : *ms * 2;
+	return fired == 0;
+}
+
+/* As wait_retry, but a cancelled turn still wants its end committed. */
+static bool wait_commit(struct job *job, unsigned int *ms)
+{
+	if (cancel_fired(&job->cancel))
+		(void)poll(NULL, 0, (int)*ms);
+	else
+		(void)wait_retry(job, ms);
+	return !atomic_load(&job->abandon);
+}
+
+static const char *terminal_event(enum turn_state state)
+{
+	if (state == TURN_COMPLETED)
+		return "turn.completed";
+	return state == TURN_FAILED ? "turn.failed" : "turn.cancelled";
+}
+
+static struct json *error_json(const char *code, const char *text)
+{
+	struct json *error = json_new_object();
+
+	json_put_str(error, "code", code);
+	json_put_str(error, "message", text);
+	return error;
+}
+
+static void report_end(struct job *job, const struct turns_conf *conf, enum turn_state state,
+                       const char *code, const char *text)
+{
+	struct json *data = json_new_object();
+	struct err e = ERR_INIT;
+
+	if (code)
+		json_put(data, "error", error_json(code, text));
+	else
+		json_put_null(data, "error");
+	turn_publish(conf->bus, &job->tenant, &job->turn, &job->session, terminal_event(state),
+	             data);
+	if (store_settle(conf->store, &job->tenant, &e))
+		log_warn("tenant %s: %s (the mark is cleared later)", job->tenant.text, e.text);
+}
+
+bool job_finish(struct job *job, const struct turns_conf *conf, enum turn_state state,
+                const char *error_code, const char *error)
+{
+	unsigned int ms = RETRY_MIN_MS;
+	struct err e = ERR_INIT;
+	int rc;
+
+	for (;;) {
+		rc = turn_finish(conf->store, &job->tenant, &job->turn, state, error_code, error,
+		                 clock_wall_ms(), &e);
+		if (rc == 0 || e.code != STORE_UNAVAILABLE || !wait_commit(job, &ms))
+			break;
+	}
+	if (rc == 0)
+		report_end(job, conf, state, error_code, error);
+	else if (e.code != STORE_CONFLICT)
+		log_error("turn %s: cannot commit its end: %s", job->turn.text, e.text);
+	return rc == 0 || e.code == STORE_CONFLICT;
+}
+
+/* -- the model's step ------------------------------------------------------------ */
+
+static void publish_text(void *ctx, const char *text, size_t len)
+{
+	const struct run *r = ctx;
+
+	while (len > 0) {
+		size_t n = output_prefix(text, len, PUBLIC_CHARS);
+		struct json *data = json_new_object();
+
+		json_put_strn(data, "text", text, n);
+		json_put_bool(data, "truncated", false);
+		publish(r, "response.text.delta", data);
+		text += n;
+		len -= n;
+	}
+}
+
+static void publish_answer(const struct run *r, const struct model_answer *answer)
+{
+	const struct item *last = &answer->items.items[answer->items.count - 1];
+	struct json *data = json_new_object(), *usage = json_new_object();
+	char id[80];
+
+	(void)snprintf(id, sizeof(id), "%s-%u", r->job->turn.text, last->seq);
+	json_put_str(data, "responseId", id);
+	put_public(data, "assistantText", "assistantTextTruncated",
+	           last->kind == ITEM_ASSISTANT ? last->body : "",
+	           last->kind == ITEM_ASSISTANT ? last->body_len : 0);
+	json_put_int(usage, "inputTokens", (int64_t)answer->input_tokens);
+	json_put_int(usage, "outputTokens", (int64_t)answer->output_tokens);
+	json_put_int(usage, "cachedTokens", (int64_t)answer->cached_tokens);
+	json_put(data, "usage", usage);
+	publish(r, "agent.turn.finished", data);
+}
+
+static enum round commit_answer(struct run *r, struct model_answer *answer, struct err *e)
+{
+	if (answer->items.count == 0) {
+		(void)err_set(e, MODEL_FAILED, "the model answered nothing");
+		return ROUND_FAILED;
+	}
+	if (turn_append(r->conf->store, &r->job->tenant, &r->job->turn, answer->items.items,
+	                answer->items.count, e))
+		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+	publish_answer(r, answer);
+	return ROUND_AGAIN;
+}
+
+static enum round ask_model(struct run *r, const struct item_list *transcript, struct err *e)
+{
+	struct model_sink sink = { publish_text, r };
+	struct model_answer answer = { 0 };
+	enum round round;
+
+	if (model_respond(r->model, transcript, &sink, &r->job->cancel, &answer, e))
+		return ROUND_FAILED;
+	round = commit_answer(r, &answer, e);
+	item_list_release(&answer.items);
+	return round;
+}
+
+/* -- a tool call's step ------------------------------------------------------------ */
+
+static struct json *call_json(const struct item *call)
+{
+	struct json *data = json_new_object();
+
+	json_put_str(data, "callId", call->call_id);
+	json_put_str(data, "name", call->tool);
+	json_put_str(data, "kind", "function");
+	json_put_bool(data, "async", false);
+	return data;
+}
+
+static void publish_started(const struct run *r, const struct item *call)
+{
+	struct json *data = call_json(call);
+
+	json_put_bool(data, "argumentsEncrypted", false);
+	put_public(data, "arguments", "argumentsTruncated", call->body, call->body_len);
+	publish(r, "tool.started", data);
+}
+
+static void publish_progress(void *ctx, const char *text, size_t len, bool skipped)
+{
+	const struct run *r = ctx;
+	struct json *data = json_new_object();
+
+	json_put_str(data, "callId", r->call->call_id);
+	json_put_str(data, "name", r->call->tool);
+	json_put_strn(data, "output", text, len);
+	json_put_bool(data, "truncated", skipped);
+	publish(r, "tool.output.updated", data);
+}
+
+static void publish_finished(const struct run *r, const struct item *call,
+                             const struct tool_outcome *outcome)
+{
+	const struct item *result = &outcome->result;
+	struct json *data = call_json(call);
+	bool cut_before = result->truncated;
+
+	put_public(data, "output", "truncated", result->body ? result->body : "", result->body_len);
+	if (cut_before)
+		json_put_bool(data, "truncated", true);
+	json_put_bool(data, "lossy", result->lossy);
+	json_put_int(data, "totalBytes", (int64_t)result->total_bytes);
+	json_put_int(data, "imageCount", 0);
+	json_put(data, "details", json_copy(outcome->details));
+	publish(r, "tool.finished", data);
+}
+
+/*
+ * Commit the result.  The call had its effect, so only a stop gives up; after a lost
+ * connection the commit may have happened, which the conflict of the second try tells.
+ */
+static enum round commit_result(struct run *r, const struct item *call,
+                                struct tool_outcome *outcome, struct err *e)
+{
+	unsigned int ms = RETRY_MIN_MS;
+	bool unsure = false;
+
+	while (turn_finish_call(r->conf->store, &r->job->tenant, &r->job->turn, call->seq,
+	                        &outcome->result, e)) {
+		if (e->code == STORE_CONFLICT && unsure)
+			break;
+		if (e->code != STORE_UNAVAILABLE)
+			return ROUND_FAILED;
+		unsure = true;
+		if (!wait_commit(r->job, &ms))
+			return ROUND_OVER;
+	}
+	publish_finished(r, call, outcome);
+	return ROUND_AGAIN;
+}
+
+static enum round start_call(struct run *r, const struct item *call, struct err *e)
+{
+	if (turn_start_call(r->conf->store, &r->job->tenant, &r->job->turn, call->seq, e))
+		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+	publish_started(r, call);
+	return ROUND_AGAIN;
+}
+
+static enum round refuse_call(struct run *r, const struct item *call, struct tool_outcome *outcome,
+                              struct err *e)
+{
+	enum round round = call->call_state == CALL_PENDING ? start_call(r, call, e) : ROUND_AGAIN;
+
+	if (round == ROUND_AGAIN)
+		round = commit_result(r, call, outcome, e);
+	tool_outcome_release(outcome);
+	return round;
+}
+
+static enum round run_call(struct run *r, const struct item *call, struct err *e)
+{
+	struct tool_context context = {
+		.sandboxes = r->conf->sandboxes,
+		.tenant = &r->job->tenant,
+		.cwd = r->session.cwd,
+		.cancel = &r->job->cancel,
+		.progress = publish_progress,
+		.ctx = r,
+	};
+	struct tool_outcome outcome;
+	enum round round = start_call(r, call, e);
+
+	if (round != ROUND_AGAIN)
+		return round;
+	r->call = call;
+	if (tool_run(&context, call, &outcome, e))
+		return ROUND_FAILED;
+	round = commit_result(r, call, &outcome, e);
+	tool_outcome_release(&outcome);
+	return round;
+}
+
+/* The request as an event shows it; the API lists the same members. */
+static struct json *request_json(const struct request *q)
+{
+	struct json *data = json_new_object(), *o = json_new_object(), *options = NULL;
+	char at[CLOCK_TEXT_SIZE];
+	struct err e = ERR_INIT;
+
+	clock_format(q->created_ms, at);
+	json_put_str(o, "id", q->id.text);
+	json_put_str(o, "turnId", q->turn.text);
+	json_put_str(o, "sessionId", q->session.text);
+	json_put_str(o, "kind", q->kind);
+	json_put_str(o, "prompt", q->prompt);
+	if (json_parse(q->options, strlen(q->options), &options, &e) == 0)
+		json_put(o, "options", options);
+	json_put_str(o, "createdAt", at);
+	json_put(data, "request", o);
+	return data;
+}
+
+static enum round ask_person(struct run *r, const struct item *call, struct err *e)
+{
+	struct request q = {
+		.id = uuid_new(),
+		.turn = r->job->turn,
+		.session = r->job->session,
+		.kind = "plan_question",
+		.call_seq = call->seq,
+		.created_ms = clock_wall_ms(),
+	};
+	struct tool_outcome refusal;
+	enum round round = ROUND_OVER;
+
+	memcpy(q.call_id, call->call_id, sizeof(q.call_id));
+	if (!tool_question(call, &q, &refusal)) {
+		request_release(&q);
+		return refuse_call(r, call, &refusal, e);
+	}
+	if (request_insert(r->conf->store, &r->job->tenant, &q, e) == 0)
+		publish(r, "request.created", request_json(&q));
+	else
+		round = e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+	request_release(&q);
+	return round;
+}
+
+/*
+ * A call that was started before this job took the turn up is one of a daemon that
+ * died.  A question is different: it is started while it waits, and then the turn is
+ * not ours to run, so one that is found here had lost its request with its turn.
+ */
+static enum round step_call(struct run *r, const struct item *call, struct err *e)
+{
+	struct tool_outcome outcome;
+
+	if (call->call_state == CALL_STARTED) {
+		tool_interrupted(call, &outcome);
+		return refuse_call(r, call, &outcome, e);
+	}
+	return tool_asks(call) ? ask_person(r, call, e) : run_call(r, call, e);
+}
+
+/* -- rounds ------------------------------------------------------------ */
+
+static const struct item *open_call(const struct item_list *list)
+{
+	for (size_t i = 0; i < list->count; i++)
+		if (list->items[i].kind == ITEM_TOOL_CALL && list->items[i].call_state != CALL_DONE)
+			return &list->items[i];
+	return NULL;
+}
+
+static size_t answers(const struct item_list *list)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < list->count; i++)
+		n += list->items[i].kind == ITEM_ASSISTANT;
+	return n;
+}
+
+static enum round step(struct run *r, const struct item_list *list, struct err *e)
+{
+	const struct item *call = open_call(list);
+
+	if (call)
+		return step_call(r, call, e);
+	if (list->count && list->items[list->count - 1].kind == ITEM_ASSISTANT) {
+		(void)job_finish(r->job, r->conf, TURN_COMPLETED, NULL, NULL);
+		return ROUND_OVER;
+	}
+	if (answers(list) >= ROUNDS_MAX) {
+		(void)err_set(e, MODEL_FAILED, "the model asked for more than %d rounds",
+		              ROUNDS_MAX);
+		return ROUND_FAILED;
+	}
+	return ask_model(r, list, e);
+}
+
+static enum round run_round(struct run *r, struct err *e)
+{
+	struct item_list list = { 0 };
+	enum round round;
+
+	if (turn_items(r->conf->store, &r->job->tenant, &r->job->turn, &list, e))
+		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+	round = step(r, &list, e);
+	item_list_release(&list);
+	return round;
+}
+
+static const char *failure_code(int code)
+{
+	switch (code) {
+	case SANDBOX_START_FAILED:
+		return "sandbox_unavailable";
+	case MODEL_FAILED:
+		return "model_failed";
+	default:
+		return "internal_error";
+	}
+}
+
+static void fail(struct run *r, const struct err *e)
+{
+	if (e->code == STORE_CONFLICT)
+		return; /* somebody else ended it meanwhile */
+	if (e->code != SANDBOX_START_FAILED && e->code != MODEL_FAILED)
+		log_error("turn %s: %s", r->job->turn.text, e->text);
+	(void)job_finish(r->job, r->conf, TURN_FAILED, failure_code(e->code), e->text);
+}
+
+static enum round prepare(struct run *r, struct err *e)
+{
+	const struct turns_conf *c = r->conf;
+
+	if (turn_mark_running(c->store, &r->job->tenant, &r->job->turn, clock_wall_ms(), e) ||
+	    session_get(c->store, &r->job->tenant, &r->job->session, &r->session, e))
+		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+	r->model = model_find(r->session.model);
+	if (!r->model) {
+		(void)err_set(e, MODEL_FAILED, "model %s is not available any more",
+		              r->session.model);
+		return ROUND_FAILED;
+	}
+	publish(r, "turn.started", NULL);
+	return ROUND_AGAIN;
+}
+
+void job_run(struct job *job, const struct turns_conf *conf)
+{
+	enum round (*next)(struct run * r, struct err * e) = prepare;
+	struct run r = { .job = job, .conf = conf };
+	unsigned int ms = RETRY_MIN_MS;
+	struct err e = ERR_INIT;
+
+	for (;;) {
+		enum round round = cancel_fired(&job->cancel) ? ROUND_FAILED : next(&r, &e);
+
+		if (round == ROUND_OVER || atomic_load(&job->abandon))
+			return;
+		if (cancel_fired(&job->cancel)) {
+			(void)job_finish(job, conf, TURN_CANCELLED, NULL, NULL);
+			return;
+		}
+		if (round == ROUND_FAILED) {
+			fail(&r, &e);
+			return;
+		}
+		if (round == ROUND_STORE) {
+			log_warn("turn %s: %s; trying again", job->turn.text, e.text);
+			(void)wait_retry(job, &ms);
+			continue;
+		}
+		ms = RETRY_MIN_MS;
+		next = run_round;
+	}
+}

@@ -1,0 +1,511 @@
+#include "daemon/turn/tools.h"
+
+#include "common/buf.h"
+#include "common/clock.h"
+#include "common/fd.h"
+#include "common/utf8.h"
+#include "daemon/turn/output.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RESULT_MAX        ((size_t)512 * 1024) /* bytes of a result's text; repair can triple output */
+#define PROGRESS_CHARS    16383
+#define PROGRESS_MS       100 /* between two pieces of live output */
+#define SHELL_TIMEOUT     INT64_C(120000)
+#define SHELL_TIMEOUT_MAX INT64_C(3600000)
+#define READ_MAX          INT64_C(65536)
+#define LIST_MAX          INT64_C(1000)
+#define OPTIONS_MAX       100
+#define REQUEST_MAX       ((size_t)65536) /* bytes of prompt and options as JSON */
+
+void tool_outcome_release(struct tool_outcome *o)
+{
+	free(o->result.body);
+	o->result.body = NULL;
+	json_free(&o->details);
+}
+
+/* -- results ---------------------------------------------------------------------- */
+
+static void begin(const struct item *call, struct tool_outcome *ret)
+{
+	*ret = (struct tool_outcome){ .result = { .kind = ITEM_TOOL_RESULT } };
+	memcpy(ret->result.call_id, call->call_id, sizeof(ret->result.call_id));
+	memcpy(ret->result.tool, call->tool, sizeof(ret->result.tool));
+	ret->details = json_new_object();
+}
+
+static void set_body(struct tool_outcome *ret, struct buf *text)
+{
+	ret->result.body_len = text->len;
+	ret->result.body = buf_take(text);
+	if (!ret->result.body)
+		ret->result.body_len = 0;
+}
+
+/* "error: code: text", the form in which a model sees a mistake of its own. */
+static int refuse(struct tool_outcome *ret, const char *code, const char *text)
+{
+	auto_buf struct buf body = BUF_INIT(RESULT_MAX);
+
+	buf_addf(&body, "error: %s: %s", code, text);
+	set_body(ret, &body);
+	json_put_str(ret->details, "reason", code);
+	return 0;
+}
+
+static const struct {
+	int code;
+	const char *name;
+} guest_errors[] = {
+	{ SANDBOX_LOST, "lost" },
+	{ SANDBOX_NOT_FOUND, "not_found" },
+	{ SANDBOX_NOT_EXECUTABLE, "not_executable" },
+	{ SANDBOX_NO_CWD, "no_cwd" },
+	{ SANDBOX_NOT_A_FILE, "not_a_file" },
+	{ SANDBOX_NOT_A_DIRECTORY, "not_a_directory" },
+	{ SANDBOX_DENIED, "denied" },
+	{ SANDBOX_EXISTS, "exists" },
+	{ SANDBOX_NO_SPACE, "no_space" },
+	{ SANDBOX_TOO_LARGE, "too_large" },
+	{ SANDBOX_INVALID, "invalid" },
+	{ SANDBOX_BUSY, "busy" },
+	{ SANDBOX_AGAIN, "again" },
+	{ SANDBOX_IO, "io" },
+};
+
+/* What the guest refused becomes a result; what the sandbox as a whole could not do stays an error.
+ */
+static int refuse_with(struct tool_outcome *ret, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(guest_errors); i++)
+		if (guest_errors[i].code == e->code)
+			return refuse(ret, guest_errors[i].name, e->text);
+	return -1;
+}
+
+/* -- arguments ---------------------------------------------------------------------- */
+
+/*
+ * Parse and match arguments; 0, or -1 with *ret filled.  *ret_doc owns the values.
+ */
+static int read_arguments(const struct item *call, const struct json_field *fields, size_t n,
+                          const struct json **values, struct json **ret_doc,
+                          struct tool_outcome *ret)
+{
+	struct json_faults faults = { 0 };
+	struct err e = ERR_INIT;
+
+	if (json_parse(call->body, call->body_len, ret_doc, &e)) {
+		(void)refuse(ret, "invalid_arguments", e.text);
+		return -1;
+	}
+	if (!json_fields(*ret_doc, "", fields, n, values, &faults)) {
+		(void)refuse(ret, "invalid_arguments", faults.first.text);
+		return -1;
+	}
+	return 0;
+}
+
+/* The integer in v, or its default when absent; false with *ret filled when out of bounds. */
+static bool bounded(const struct json *v, const char *name, int64_t fallback, int64_t max,
+                    int64_t *ret_value, struct tool_outcome *ret)
+{
+	struct err e = ERR_INIT;
+
+	*ret_value = v ? json_int(v) : fallback;
+	if (*ret_value >= 1 && *ret_value <= max)
+		return true;
+	(void)err_set(&e, EINVAL, "%s: %" PRId64 " is not from 1 to %" PRId64, name, *ret_value,
+	              max);
+	(void)refuse(ret, "invalid_arguments", e.text);
+	return false;
+}
+
+/* An absolute path from one that may be relative to cwd; owned by the caller. */
+static char *absolute(const char *cwd, const char *path)
+{
+	auto_buf struct buf out = BUF_INIT(8200);
+
+	if (path[0] != '/')
+		buf_addf(&out, "%s/", cwd);
+	buf_adds(&out, path);
+	return buf_failed(&out) ? NULL : buf_take(&out);
+}
+
+/* -- live output ---------------------------------------------------------------------- */
+
+struct capture {
+	const struct tool_context *context;
+	struct output output;
+	struct buf pending; /* raw bytes not yet shown */
+	uint64_t shown_ms;
+	bool skipped;
+};
+
+static struct capture *capture_new(const struct tool_context *c)
+{
+	struct capture *cap = malloc(sizeof(*cap));
+
+	if (!cap)
+		return NULL;
+	cap->context = c;
+	cap->pending = (struct buf)BUF_INIT(PROGRESS_CHARS);
+	cap->shown_ms = 0;
+	cap->skipped = false;
+	output_init(&cap->output);
+	return cap;
+}
+
+static void capture_free(struct capture **cap)
+{
+	if (*cap)
+		buf_release(&(*cap)->pending);
+	free(*cap);
+	*cap = NULL;
+}
+
+static void show(struct capture *cap, size_t len)
+{
+	auto_buf struct buf text = BUF_INIT((size_t)3 * PROGRESS_CHARS);
+
+	if (len == 0)
+		return;
+	(void)utf8_repair(cap->pending.data, len, &text);
+	cap->context->progress(cap->context->ctx, text.data, text.len, cap->skipped);
+	buf_consume(&cap->pending, len);
+	cap->skipped = false;
+	cap->shown_ms = clock_mono_ms();
+}
+
+/* Live output is a view: at most one piece every PROGRESS_MS, marked when bytes were left out. */
+static void capture_take(void *ctx, int stream, const char *data, size_t len)
+{
+	struct capture *cap = ctx;
+	size_t room = PROGRESS_CHARS - cap->pending.len;
+
+	(void)stream;
+	output_take(&cap->output, data, len);
+	buf_add(&cap->pending, data, len < room ? len : room);
+	if (clock_mono_ms() - cap->shown_ms >= PROGRESS_MS && cap->pending.len)
+		show(cap, utf8_whole(cap->pending.data, cap->pending.len));
+	if (len > room)
+		cap->skipped = true;
+}
+
+/* -- shell ---------------------------------------------------------------------- */
+
+static void describe_end(const struct exec_result *r, int64_t timeout_ms, struct buf *text)
+{
+	const char *gap = text->len && text->data[text->len - 1] != '\n' ? "\n" : "";
+
+	switch (r->reason) {
+	case EXEC_EXITED:
+		if (r->signal)
+			buf_addf(text, "%s[killed by signal %d]", gap, r->signal);
+		else if (r->code)
+			buf_addf(text, "%s[exit code %d]", gap, r->code);
+		if (r->survivors)
+			buf_addf(text, "%s[%u of its processes live on]", text->len ? "\n" : "",
+			         r->survivors);
+		break;
+	case EXEC_TIMEOUT:
+		buf_addf(text, "%s[ended after %" PRId64 " ms: timeout]", gap, timeout_ms);
+		break;
+	case EXEC_CANCELLED:
+		buf_addf(text, "%s[cancelled]", gap);
+		break;
+	case EXEC_LOST:
+	case EXEC_OOM:
+	case EXEC_PIDS:
+		buf_addf(text, "%s[%s: the sandbox ended while the command ran]", gap,
+		         exec_reason_name(r->reason));
+		break;
+	}
+}
+
+static void put_number(struct json *o, const char *key, bool known, int64_t value)
+{
+	if (known)
+		json_put_int(o, key, value);
+	else
+		json_put_null(o, key);
+}
+
+static void finish_shell(struct capture *cap, const struct exec_result *r, int64_t timeout_ms,
+                         struct tool_outcome *ret)
+{
+	auto_buf struct buf text = BUF_INIT(RESULT_MAX);
+
+	show(cap, cap->pending.len);
+	ret->result.truncated = output_render(&cap->output, &text, &ret->result.lossy);
+	ret->result.total_bytes = cap->output.total;
+	describe_end(r, timeout_ms, &text);
+	set_body(ret, &text);
+	json_put_str(ret->details, "reason", exec_reason_name(r->reason));
+	put_number(ret->details, "exitCode", r->reason == EXEC_EXITED && r->code >= 0, r->code);
+	put_number(ret->details, "signal", r->signal > 0, r->signal);
+	json_put_int(ret->details, "survivors", r->survivors);
+}
+
+static int run_shell(const struct tool_context *c, const struct item *call,
+                     struct tool_outcome *ret, struct err *e)
+{
+	static const struct json_field fields[] = {
+		{ "command", JSON_STRING, true, false },
+		{ "cwd", JSON_STRING, false, true },
+		{ "timeoutMs", JSON_INT, false, true },
+	};
+	__attribute__((cleanup(capture_free))) struct capture *cap = capture_new(c);
+	struct output_sink sink = { capture_take, cap };
+	const struct json *v[ARRAY_LEN(fields)];
+	auto_json struct json *doc = NULL;
+	auto_free char *cwd = NULL;
+	struct exec_result result;
+	struct exec_spec spec;
+	int64_t timeout_ms;
+
+	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
+	    !bounded(v[2], "timeoutMs", SHELL_TIMEOUT, SHELL_TIMEOUT_MAX, &timeout_ms, ret))
+		return 0;
+	cwd = absolute(c->cwd, v[1] ? json_str(v[1]) : c->cwd);
+	if (!cap || !cwd)
+		return refuse(ret, "invalid_arguments", "cwd: too long");
+	spec = (struct exec_spec){ .shell = json_str(v[0]),
+		                   .cwd = cwd,
+		                   .timeout_ms = (uint64_t)timeout_ms };
+	if (sandbox_exec(c->sandboxes, c->tenant, &spec, &sink, c->cancel, &result, e))
+		return refuse_with(ret, e);
+	if (result.reason == EXEC_CANCELLED)
+		return err_set(e, SANDBOX_CANCELLED, "cancelled");
+	finish_shell(cap, &result, timeout_ms, ret);
+	return 0;
+}
+
+/* -- files ---------------------------------------------------------------------- */
+
+static void finish_read(const struct output *output, const struct file_range *range,
+                        struct tool_outcome *ret)
+{
+	auto_buf struct buf text = BUF_INIT(RESULT_MAX);
+
+	(void)output_render(output, &text, &ret->result.lossy);
+	ret->result.truncated = range->offset + range->bytes < range->size;
+	ret->result.total_bytes = range->size;
+	if (ret->result.truncated)
+		buf_addf(&text,
+		         "\n[%" PRIu64 " of %" PRIu64 " bytes; go on with offset %" PRIu64 "]",
+		         range->bytes, range->size, range->offset + range->bytes);
+	set_body(ret, &text);
+	json_put_str(ret->details, "reason", "done");
+}
+
+static void take_output(void *ctx, int stream, const char *data, size_t len)
+{
+	(void)stream;
+	output_take(ctx, data, len);
+}
+
+static int run_read(const struct tool_context *c, const struct item *call, struct tool_outcome *ret,
+                    struct err *e)
+{
+	static const struct json_field fields[] = {
+		{ "path", JSON_STRING, true, false },
+		{ "offset", JSON_INT, false, true },
+		{ "limit", JSON_INT, false, true },
+	};
+	auto_free struct output *output = malloc(sizeof(*output));
+	struct output_sink sink = { take_output, output };
+	const struct json *v[ARRAY_LEN(fields)];
+	auto_json struct json *doc = NULL;
+	auto_free char *path = NULL;
+	struct file_range range = { 0 };
+	int64_t limit;
+
+	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
+	    !bounded(v[2], "limit", READ_MAX, READ_MAX, &limit, ret))
+		return 0;
+	path = absolute(c->cwd, json_str(v[0]));
+	if (!output || !path || (v[1] && json_int(v[1]) < 0))
+		return refuse(ret, "invalid_arguments", "path too long, or offset below 0");
+	range.offset = v[1] ? (uint64_t)json_int(v[1]) : 0;
+	range.limit = (uint64_t)limit;
+	output_init(output);
+	if (sandbox_read(c->sandboxes, c->tenant, path, &range, &sink, c->cancel, e))
+		return refuse_with(ret, e);
+	finish_read(output, &range, ret);
+	return 0;
+}
+
+static int run_write(const struct tool_context *c, const struct item *call,
+                     struct tool_outcome *ret, struct err *e)
+{
+	static const struct json_field fields[] = {
+		{ "path", JSON_STRING, true, false },
+		{ "content", JSON_STRING, true, false },
+	};
+	auto_buf struct buf text = BUF_INIT(RESULT_MAX);
+	const struct json *v[ARRAY_LEN(fields)];
+	auto_json struct json *doc = NULL;
+	auto_free char *path = NULL;
+
+	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret))
+		return 0;
+	path = absolute(c->cwd, json_str(v[0]));
+	if (!path)
+		return refuse(ret, "invalid_arguments", "path: too long");
+	if (sandbox_write(c->sandboxes, c->tenant, path, json_str(v[1]), json_str_len(v[1]),
+	                  c->cancel, e))
+		return refuse_with(ret, e);
+	buf_addf(&text, "wrote %zu bytes to %s", json_str_len(v[1]), path);
+	set_body(ret, &text);
+	json_put_str(ret->details, "reason", "done");
+	return 0;
+}
+
+static void take_text(void *ctx, int stream, const char *data, size_t len)
+{
+	(void)stream;
+	buf_add(ctx, data, len);
+}
+
+static int run_list(const struct tool_context *c, const struct item *call, struct tool_outcome *ret,
+                    struct err *e)
+{
+	static const struct json_field fields[] = {
+		{ "path", JSON_STRING, false, true },
+		{ "limit", JSON_INT, false, true },
+	};
+	auto_buf struct buf text = BUF_INIT(RESULT_MAX);
+	struct output_sink sink = { take_text, &text };
+	const struct json *v[ARRAY_LEN(fields)];
+	auto_json struct json *doc = NULL;
+	auto_free char *path = NULL;
+	struct file_listing listing = { 0 };
+	int64_t limit;
+
+	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
+	    !bounded(v[1], "limit", LIST_MAX, LIST_MAX, &limit, ret))
+		return 0;
+	path = absolute(c->cwd, v[0] ? json_str(v[0]) : c->cwd);
+	if (!path)
+		return refuse(ret, "invalid_arguments", "path: too long");
+	listing.limit = (uint32_t)limit;
+	if (sandbox_list(c->sandboxes, c->tenant, path, &listing, &sink, c->cancel, e))
+		return refuse_with(ret, e);
+	ret->result.truncated = listing.entries < listing.total;
+	if (ret->result.truncated)
+		buf_addf(&text, "[%" PRIu64 " of %" PRIu64 " entries]", listing.entries,
+		         listing.total);
+	ret->result.total_bytes = text.len;
+	set_body(ret, &text);
+	json_put_str(ret->details, "reason", "done");
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int (*run)(const struct tool_context *c, const struct item *call, struct tool_outcome *ret,
+	           struct err *e);
+} tools[] = {
+	{ "shell", run_shell },
+	{ "read_file", run_read },
+	{ "write_file", run_write },
+	{ "list_files", run_list },
+};
+
+int tool_run(const struct tool_context *c, const struct item *call, struct tool_outcome *ret,
+             struct err *e)
+{
+	int rc = -1;
+
+	begin(call, ret);
+	for (size_t i = 0; i < ARRAY_LEN(tools); i++) {
+		if (strcmp(tools[i].name, call->tool) != 0)
+			continue;
+		rc = tools[i].run(c, call, ret, e);
+		if (rc)
+			tool_outcome_release(ret);
+		return rc;
+	}
+	return refuse(ret, "unknown_tool", call->tool);
+}
+
+/* -- questions ---------------------------------------------------------------------- */
+
+bool tool_asks(const struct item *call)
+{
+	return strcmp(call->tool, "ask_user") == 0;
+}
+
+static bool options_valid(const struct json *options)
+{
+	for (size_t i = 0; options && i < json_len(options); i++) {
+		const struct json *option = json_at(options, i);
+
+		if (json_type(option) != JSON_STRING || json_str_len(option) == 0)
+			return false;
+	}
+	return true;
+}
+
+/* The model's options and "custom", as the JSON text that is stored and shown; NULL = too large. */
+static char *render_options(const struct json *options)
+{
+	auto_buf struct buf text = BUF_INIT(REQUEST_MAX);
+	auto_json struct json *all = options ? json_copy(options) : json_new_array();
+
+	json_push_str(all, "custom");
+	json_write(all, &text);
+	return buf_failed(&text) ? NULL : buf_take(&text);
+}
+
+int tool_question(const struct item *call, struct request *request, struct tool_outcome *ret)
+{
+	static const struct json_field fields[] = {
+		{ "question", JSON_STRING, true, false },
+		{ "options", JSON_ARRAY, false, true },
+	};
+	const struct json *v[ARRAY_LEN(fields)];
+	auto_json struct json *doc = NULL;
+
+	begin(call, ret);
+	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret))
+		return 0;
+	if (!options_valid(v[1]) || (v[1] && json_len(v[1]) >= OPTIONS_MAX)) {
+		(void)refuse(ret, "invalid_arguments",
+		             "options: at most 99 non-empty strings; \"custom\" is added");
+		return 0;
+	}
+	request->options = render_options(v[1]);
+	if (!request->options || strlen(request->options) + json_str_len(v[0]) > REQUEST_MAX) {
+		(void)refuse(ret, "invalid_arguments", "the question is larger than 64 KiB");
+		return 0;
+	}
+	request->prompt = strdup(json_str(v[0]));
+	tool_outcome_release(ret);
+	return 1;
+}
+
+void tool_interrupted(const struct item *call, struct tool_outcome *ret)
+{
+	begin(call, ret);
+	(void)refuse(ret, "interrupted",
+	             "the daemon ended while this call ran; it may or may not have had an effect");
+}
+
+void tool_answered(const struct request *request, const char *decision, const char *value,
+                   struct item *ret)
+{
+	const char *answer = strcmp(decision, "custom") == 0 && value ? value : decision;
+
+	*ret = (struct item){ .kind = ITEM_TOOL_RESULT };
+	memcpy(ret->call_id, request->call_id, sizeof(ret->call_id));
+	memcpy(ret->tool, "ask_user", sizeof("ask_user"));
+	ret->body = strdup(answer);
+	ret->body_len = ret->body ? strlen(answer) : 0;
+	ret->total_bytes = ret->body_len;
+}
