@@ -1,0 +1,70 @@
+/*
+ * registry.h - the tenants that the operator declared, read once and then constant.
+ *
+ * The file is strict JSON (docs/architecture.md): version 1 and 1 to 4,096 tenants
+ * with 1 to 16 credentials each.  A registry with any fault is not loaded at all.
+ * A loaded one may be read by any thread.
+ */
+#ifndef DAEMON_TENANT_REGISTRY_H
+#define DAEMON_TENANT_REGISTRY_H
+
+#include "common/attr.h"
+#include "common/err.h"
+#include "common/id.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define REGISTRY_MAX_BYTES       (16U << 20)
+#define REGISTRY_MAX_TENANTS     4096
+#define REGISTRY_MAX_CREDENTIALS 16 /* of one tenant */
+#define TENANT_NAME_MAX          64
+#define TOKEN_MIN                32   /* bytes */
+#define TOKEN_FILE_MAX           4096 /* bytes, white space around the token included */
+
+struct credential {
+	struct uuid id;
+	unsigned char digest[32]; /* SHA-256 of the token; the token itself is not kept */
+};
+
+struct tenant {
+	struct uuid id;
+	char name[TENANT_NAME_MAX + 1];
+	char *workspace; /* absolute canonical path */
+	struct {
+		uint64_t device;
+		uint64_t inode;
+	} place; /* what that path led to when the registry was read */
+	struct credential *credentials;
+	size_t credential_count;
+	size_t index; /* position in the file, from 0 */
+};
+
+struct registry;
+
+/*
+ * Read and validate.  Calls fault once for every fault, with one line such as
+ * "tenants[1].credentials[0].tokenFile: /srv/x: mode 0644, group or others can read it".
+ * state_dir may be NULL (then nothing is compared with it) and need not exist yet.
+ * On failure e says how many faults there were.
+ */
+int registry_load(const char *path, const char *state_dir, struct registry **ret,
+                  void (*fault)(void *ctx, const char *line), void *ctx, struct err *e) must_check;
+
+void registry_free(struct registry **r);
+
+size_t registry_count(const struct registry *r);
+
+/* In the order of the file; NULL past the end. */
+const struct tenant *registry_at(const struct registry *r, size_t index);
+
+const struct tenant *registry_find(const struct registry *r, const struct uuid *id);
+
+/*
+ * The tenant of a bearer token (len bytes, anything a client sent), or NULL.
+ * ret_credential_id, when not NULL, receives the id of the matching credential.
+ */
+const struct tenant *registry_authenticate(const struct registry *r, const char *token, size_t len,
+                                           const char **ret_credential_id);
+
+#endif

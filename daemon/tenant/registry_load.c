@@ -1,0 +1,344 @@
+/*
+ * Reading a registry.  What it declares decides who may become whom, so nothing in
+ * it is repaired, guessed or skipped: every fault is reported, and one is enough
+ * to refuse the whole.  Tokens are hashed where they are read and then wiped.
+ */
+#include "common/fd.h"
+#include "daemon/tenant/registry_draft.h"
+#include "daemon/tenant/trusted.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NIL_UUID "00000000-0000-0000-0000-000000000000"
+
+static void entries_reserve(struct entries *list, size_t n)
+{
+	list->v = draft_alloc(n, sizeof(*list->v));
+}
+
+static void entries_add(struct entries *list, const void *key, size_t len, size_t tenant,
+                        size_t credential)
+{
+	list->v[list->n++] = (struct entry){
+		.key = key,
+		.len = len,
+		.tenant = tenant,
+		.credential = credential,
+	};
+}
+
+/* NULL when v is absent (reported by its table already) or not a canonical id. */
+static const char *read_id(struct draft *d, const struct json *v, const char *path,
+                           struct uuid *ret)
+{
+	const char *text = json_str(v);
+
+	if (!text)
+		return NULL;
+	if (strcmp(text, NIL_UUID) == 0) {
+		json_fault(&d->faults, path, "the nil UUID is nobody's");
+		return NULL;
+	}
+	if (!uuid_parse(text, ret)) {
+		json_fault(&d->faults, path, "must be a UUID in canonical form, lower case");
+		return NULL;
+	}
+	return ret->text;
+}
+
+/* -- credentials ----------------------------------------------------------------------- */
+
+static bool is_space(char c)
+{
+	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* Hash what is in a token file; text names the fault, or is NULL. */
+static const char *hash_token(const char *data, size_t len, unsigned char ret_digest[32])
+{
+	while (len && is_space(data[len - 1]))
+		len--;
+	while (len && is_space(*data)) {
+		data++;
+		len--;
+	}
+	if (!len)
+		return "the token is empty";
+	if (len < TOKEN_MIN)
+		return "the token is shorter than 32 bytes";
+	for (size_t i = 0; i < len; i++)
+		if (data[i] <= 0x20 || data[i] == 0x7f)
+			return "the token must be printable ASCII without spaces";
+	crypto_hash_sha256(ret_digest, (const unsigned char *)data, len);
+	return NULL;
+}
+
+static bool read_token(struct draft *d, const char *file, const char *path,
+                       unsigned char ret_digest[32])
+{
+	auto_free char *data = NULL;
+	const char *fault;
+	size_t len;
+	struct err e = ERR_INIT;
+
+	if (trusted_read(file, TRUSTED_SECRET, TOKEN_FILE_MAX, &data, &len, &e) < 0) {
+		json_fault(&d->faults, path, "%s", e.text);
+		return false;
+	}
+	fault = hash_token(data, len, ret_digest);
+	sodium_memzero(data, len);
+	if (fault)
+		json_fault(&d->faults, path, "%.200s: %s", file, fault);
+	return !fault;
+}
+
+static void read_credential(struct draft *d, const struct json *v, const char *path, size_t index)
+{
+	static const struct json_field fields[] = {
+		{ "id", JSON_STRING, .required = true },
+		{ "tokenFile", JSON_STRING, .required = true },
+	};
+	const struct json *found[ARRAY_LEN(fields)];
+	size_t tenant = d->registry->count - 1;
+	struct credential *c = &d->registry->tenants[tenant].credentials[index];
+	const char *id, *file;
+	char at[96];
+	struct err e = ERR_INIT;
+
+	(void)json_fields(v, path, fields, ARRAY_LEN(fields), found, &d->faults);
+	json_path_field(at, sizeof(at), path, "id");
+	id = read_id(d, found[0], at, &c->id);
+	if (id)
+		entries_add(&d->credential_ids, id, UUID_TEXT_LEN, tenant, index);
+	file = json_str(found[1]);
+	if (!file)
+		return;
+	json_path_field(at, sizeof(at), path, "tokenFile");
+	if (trusted_path_check(file, &e) < 0) {
+		json_fault(&d->faults, at, "%s", e.text);
+		return;
+	}
+	entries_add(&d->token_files, file, strlen(file), tenant, index);
+	if (read_token(d, file, at, c->digest))
+		entries_add(&d->digests, c->digest, sizeof(c->digest), tenant, index);
+}
+
+static void read_credentials(struct draft *d, struct tenant *t, const struct json *list,
+                             const char *path)
+{
+	size_t n = json_len(list);
+
+	if (!list)
+		return;
+	if (n < 1 || n > REGISTRY_MAX_CREDENTIALS) {
+		json_fault(&d->faults, path, "%zu entries, must be 1 to %d", n,
+		           REGISTRY_MAX_CREDENTIALS);
+		n = n ? REGISTRY_MAX_CREDENTIALS : 0;
+	}
+	t->credentials = draft_alloc(n, sizeof(*t->credentials));
+	t->credential_count = n;
+	for (size_t i = 0; i < n; i++) {
+		char at[80];
+
+		json_path_index(at, sizeof(at), path, i);
+		read_credential(d, json_at(list, i), at, i);
+	}
+}
+
+/* -- tenants --------------------------------------------------------------------------- */
+
+static bool name_valid(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len >= 1 && len <= TENANT_NAME_MAX && name[0] >= 'a' && name[0] <= 'z' &&
+	       strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
+}
+
+static void read_name(struct draft *d, struct tenant *t, const struct json *v, const char *path)
+{
+	const char *name = json_str(v);
+
+	if (!name)
+		return;
+	if (!name_valid(name)) {
+		json_fault(&d->faults, path,
+		           "must be 1 to %d of a-z, 0-9 and \"-\", and start with a letter",
+		           TENANT_NAME_MAX);
+		return;
+	}
+	memcpy(t->name, name, strlen(name) + 1);
+	entries_add(&d->names, t->name, strlen(t->name), t->index, NOT_A_CREDENTIAL);
+}
+
+static void read_workspace(struct draft *d, struct tenant *t, const struct json *v,
+                           const char *path)
+{
+	const char *workspace = json_str(v);
+	struct stat st;
+	struct err e = ERR_INIT;
+
+	if (!workspace)
+		return;
+	if (trusted_path_check(workspace, &e) < 0) {
+		json_fault(&d->faults, path, "%s", e.text);
+		return;
+	}
+	t->workspace = draft_copy(workspace);
+	entries_add(&d->workspaces, t->workspace, strlen(workspace), t->index, NOT_A_CREDENTIAL);
+	if (trusted_directory(workspace, &st, &e) < 0) {
+		json_fault(&d->faults, path, "%s", e.text);
+		return;
+	}
+	t->place.device = st.st_dev;
+	t->place.inode = st.st_ino;
+	entries_add(&d->places, &t->place, sizeof(t->place), t->index, NOT_A_CREDENTIAL);
+}
+
+static void read_tenant(struct draft *d, const struct json *v, const char *path)
+{
+	static const struct json_field fields[] = {
+		{ "id", JSON_STRING, .required = true },
+		{ "name", JSON_STRING, .required = true },
+		{ "workspaceRoot", JSON_STRING, .required = true },
+		{ "credentials", JSON_ARRAY, .required = true },
+	};
+	const struct json *found[ARRAY_LEN(fields)];
+	struct registry *r = d->registry;
+	struct tenant *t = &r->tenants[r->count];
+	const char *id;
+	char at[64];
+
+	t->index = r->count++;
+	(void)json_fields(v, path, fields, ARRAY_LEN(fields), found, &d->faults);
+	json_path_field(at, sizeof(at), path, "id");
+	id = read_id(d, found[0], at, &t->id);
+	if (id)
+		entries_add(&d->ids, id, UUID_TEXT_LEN, t->index, NOT_A_CREDENTIAL);
+	json_path_field(at, sizeof(at), path, "name");
+	read_name(d, t, found[1], at);
+	json_path_field(at, sizeof(at), path, "workspaceRoot");
+	read_workspace(d, t, found[2], at);
+	json_path_field(at, sizeof(at), path, "credentials");
+	read_credentials(d, t, found[3], at);
+}
+
+/* Room for the largest registry of n tenants. */
+static void make_room(struct draft *d, size_t n)
+{
+	struct entries *of_tenants[] = { &d->ids, &d->names, &d->workspaces, &d->places };
+	struct entries *of_credentials[] = { &d->credential_ids, &d->token_files, &d->digests };
+
+	d->registry->tenants = draft_alloc(n, sizeof(*d->registry->tenants));
+	for (size_t i = 0; i < ARRAY_LEN(of_tenants); i++)
+		entries_reserve(of_tenants[i], n);
+	for (size_t i = 0; i < ARRAY_LEN(of_credentials); i++)
+		entries_reserve(of_credentials[i], n * REGISTRY_MAX_CREDENTIALS);
+}
+
+static void read_tenants(struct draft *d, const struct json *list)
+{
+	size_t n = json_len(list);
+
+	if (list && (n < 1 || n > REGISTRY_MAX_TENANTS)) {
+		json_fault(&d->faults, "tenants", "%zu entries, must be 1 to %d", n,
+		           REGISTRY_MAX_TENANTS);
+		n = n ? REGISTRY_MAX_TENANTS : 0;
+	}
+	make_room(d, n);
+	for (size_t i = 0; i < n; i++) {
+		char at[32];
+
+		json_path_index(at, sizeof(at), "tenants", i);
+		read_tenant(d, json_at(list, i), at);
+	}
+}
+
+/* -- the whole ------------------------------------------------------------------------- */
+
+struct reporter {
+	void (*fault)(void *ctx, const char *line);
+	void *ctx;
+};
+
+static void report_line(void *ctx, const char *path, const char *text)
+{
+	const struct reporter *to = ctx;
+	char line[1024];
+
+	(void)snprintf(line, sizeof(line), "%s%s%s", path, *path ? ": " : "", text);
+	to->fault(to->ctx, line);
+}
+
+static void read_document(struct draft *d, const struct json *document)
+{
+	static const struct json_field fields[] = {
+		{ "version", JSON_INT, .required = true },
+		{ "tenants", JSON_ARRAY, .required = true },
+	};
+	const struct json *found[ARRAY_LEN(fields)];
+
+	(void)json_fields(document, "", fields, ARRAY_LEN(fields), found, &d->faults);
+	if (found[0] && json_int(found[0]) != 1)
+		json_fault(&d->faults, "version", "must be 1");
+	read_tenants(d, found[1]);
+	draft_compare(d);
+}
+
+/* Everything up to the syntax; a fault there ends the reading. */
+static int open_document(struct draft *d, const char *path, struct json **ret, struct err *e)
+{
+	auto_free char *text = NULL;
+	size_t len;
+
+	if (trusted_read(path, TRUSTED_CONFIG, REGISTRY_MAX_BYTES, &text, &len, e) < 0 ||
+	    trusted_canonical(path, &d->registry_path, e) < 0)
+		return -1;
+	if (json_parse(text, len, ret, e) < 0)
+		return err_wrap(e, "%.200s", path);
+	return 0;
+}
+
+static void draft_release(struct draft *d)
+{
+	struct entries *lists[] = { &d->ids,    &d->names,          &d->workspaces,
+		                    &d->places, &d->credential_ids, &d->token_files,
+		                    &d->digests };
+
+	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+		free(lists[i]->v);
+	free(d->registry_path);
+	free(d->state_dir);
+	registry_free(&d->registry);
+}
+
+int registry_load(const char *path, const char *state_dir, struct registry **ret,
+                  void (*fault)(void *ctx, const char *line), void *ctx, struct err *e)
+{
+	struct reporter to = { .fault = fault, .ctx = ctx };
+	struct draft d = { .faults = { .report = report_line, .ctx = &to } };
+	auto_json struct json *document = NULL;
+	struct err cause = ERR_INIT;
+
+	if (sodium_init() < 0)
+		abort();
+	d.registry = draft_alloc(1, sizeof(*d.registry));
+	if (state_dir && trusted_canonical(state_dir, &d.state_dir, &cause) < 0)
+		json_fault(&d.faults, "", "state directory: %s", cause.text);
+	if (open_document(&d, path, &document, &cause) < 0)
+		json_fault(&d.faults, "", "%s", cause.text);
+	else
+		read_document(&d, document);
+	if (!d.faults.count) {
+		registry_index(d.registry);
+		*ret = mem_take(&d.registry);
+	} else {
+		(void)err_set(e, EINVAL, "%.200s: %zu fault%s", path, d.faults.count,
+		              d.faults.count == 1 ? "" : "s");
+	}
+	draft_release(&d);
+	return d.faults.count ? -1 : 0;
+}
