@@ -22,6 +22,7 @@ struct launcher_conf {
 	const char *slirp4netns;
 	const char *postgres_bin; /* directory */
 	const char *boundary;     /* "development" */
+	const char *host;         /* where the server listens; for what is printed */
 	unsigned int drain_seconds;
 	const struct registry *registry;
 	/* Body of the server process; returns its exit status. */
@@ -30,10 +31,13 @@ struct launcher_conf {
 };
 
 /*
- * Start PostgreSQL, fork the server, serve its messages until it ends or a TERM or
- * INT signal asks to stop, then end everything: drain, sandboxes, PostgreSQL.
- * Returns the exit status of the program: 0 after an orderly stop; -1 with e when
- * the start failed.
+ * Check what must be there, start PostgreSQL, fork the server, serve its messages
+ * until it ends or a TERM or INT signal asks to stop, then end everything: drain,
+ * sandboxes, PostgreSQL.  A second signal hastens each step.  Prints the address on
+ * standard output when the server is ready.  For a process with one thread.
+ * Returns the exit status of the program: 0 after an orderly stop, 1 when a part
+ * ended by itself or had to be killed, the server's own when it ended before it was
+ * ready; -1 with e when the start failed.
  */
 int launcher_run(const struct launcher_conf *conf, struct err *e) must_check;
 

@@ -1,0 +1,624 @@
+/*
+ * The launcher holds one power that the server is to lack: it executes programs.  It
+ * keeps that power harmless by knowing almost nothing.  It listens to no network, reads
+ * no file of a tenant, and takes from the server a tenant's id, a number and one of three
+ * words; paths come from its own copy of the registry, made before the server existed.
+ * A word it does not know ends everything, because a server that says it is no longer
+ * the program that was started.
+ *
+ * Everything it starts dies with it (child.h), and it ends what it started in one fixed
+ * order: the server first, which may finish its turns; then the runners, whose sandboxes
+ * nobody commands any more; PostgreSQL last, when nobody can commit.
+ */
+#include "daemon/launcher/launcher.h"
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "common/log.h"
+#include "daemon/launcher/child.h"
+#include "daemon/launcher/cluster.h"
+#include "daemon/launcher/message.h"
+#include "daemon/launcher/outbox.h"
+#include "daemon/launcher/preflight.h"
+#include "daemon/launcher/runner.h"
+#include "daemon/launcher/state.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Milliseconds. */
+#define READY_TIMEOUT  90000
+#define DRAIN_GRACE    10000 /* on top of what the operator grants */
+#define CLOSED_TIMEOUT 5000  /* between the server's end of its socket and its own */
+#define HASTEN_TIMEOUT 5000
+#define TERM_TIMEOUT   10000
+#define KILL_TIMEOUT   5000
+
+enum phase {
+	PHASE_SERVE,        /* the server lives and nobody asked it to end */
+	PHASE_DRAIN,        /* it was asked to finish */
+	PHASE_HASTEN,       /* it was told to end now */
+	PHASE_KILL_SERVER,  /* it was killed, not reaped yet */
+	PHASE_END_RUNNERS,  /* the server is gone; runners were told to end */
+	PHASE_KILL_RUNNERS, /* they were killed */
+	PHASE_DONE,
+};
+
+struct launcher {
+	const struct launcher_conf *conf;
+	pid_t pid;
+	int state_fd;
+	int epoll_fd;
+	int signal_fd;
+	int sock;     /* to the server; -1 = closed */
+	pid_t server; /* -1 = reaped */
+	struct cluster cluster;
+	struct runner *runners;
+	struct outbox outbox;
+	enum phase phase;
+	uint64_t deadline_ms; /* of the phase, monotonic; 0 = none */
+	bool ready;
+	int status; /* to be returned */
+};
+
+static void enter(struct launcher *l, enum phase phase);
+
+/* -- sources of the loop --------------------------------------------------------------- */
+
+/* What epoll hands back: a fixed descriptor's own address, or a runner. */
+static int watch(struct launcher *l, int fd, uint32_t events, void *source, struct err *e)
+{
+	struct epoll_event event = { .events = events, .data.ptr = source };
+
+	if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+		return err_errno(e, "watch a descriptor");
+	return 0;
+}
+
+static void unwatch(struct launcher *l, int *fd)
+{
+	if (*fd >= 0)
+		(void)epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, *fd, NULL);
+	fd_close(fd);
+}
+
+/* -- phases: how everything ends ------------------------------------------------------- */
+
+/* A fault that leaves nothing to serve: say so, end all, and tell it by the exit status. */
+static void printf_like(2, 3) fail(struct launcher *l, const char *fmt, ...)
+{
+	struct err e = ERR_INIT;
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(e.text, sizeof(e.text), fmt, ap);
+	va_end(ap);
+	log_error("%s; ending everything", e.text);
+	l->status = 1;
+	if (l->phase < PHASE_KILL_SERVER)
+		enter(l, PHASE_KILL_SERVER);
+}
+
+static void flush(struct launcher *l)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.ptr = &l->sock };
+	struct err e = ERR_INIT;
+
+	if (l->sock < 0)
+		return;
+	if (outbox_flush(&l->outbox, l->sock, &e) < 0) {
+		/* Nobody reads there any more; what became of the server shows when it is reaped.
+		 */
+		outbox_release(&l->outbox);
+		return;
+	}
+	if (!outbox_empty(&l->outbox))
+		event.events |= EPOLLOUT;
+	(void)epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, l->sock, &event);
+}
+
+/* Takes the descriptors. */
+static void tell(struct launcher *l, const struct launcher_message *m, int fds[2])
+{
+	struct err e = ERR_INIT;
+
+	if (l->phase >= PHASE_KILL_SERVER || l->sock < 0) {
+		if (fds) {
+			fd_close(&fds[0]);
+			fd_close(&fds[1]);
+		}
+		return;
+	}
+	if (outbox_put(&l->outbox, m, fds, &e) < 0) {
+		fail(l, "message to the server: %s", e.text);
+		return;
+	}
+	flush(l);
+}
+
+static void signal_server(struct launcher *l, int sig)
+{
+	if (l->server > 0)
+		(void)!kill(l->server, sig);
+}
+
+static void signal_runners(struct launcher *l, int sig)
+{
+	for (struct runner *r = l->runners; r; r = r->next)
+		(void)!kill(r->pid, sig);
+}
+
+/* The one place where a phase begins. */
+static void enter(struct launcher *l, enum phase phase)
+{
+	uint64_t now = clock_mono_ms();
+
+	l->phase = phase;
+	switch (phase) {
+	case PHASE_SERVE:
+		l->deadline_ms = now + READY_TIMEOUT;
+		break;
+	case PHASE_DRAIN:
+		log_info("draining for at most %u s", l->conf->drain_seconds);
+		l->deadline_ms = now + (uint64_t)l->conf->drain_seconds * 1000 + DRAIN_GRACE;
+		tell(l, &(struct launcher_message){ .op = LAUNCHER_DRAIN }, NULL);
+		break;
+	case PHASE_HASTEN:
+		l->deadline_ms = now + HASTEN_TIMEOUT;
+		signal_server(l, SIGTERM);
+		break;
+	case PHASE_KILL_SERVER:
+		l->deadline_ms = now + KILL_TIMEOUT;
+		signal_server(l, SIGKILL);
+		unwatch(l, &l->sock);
+		break;
+	case PHASE_END_RUNNERS:
+		l->deadline_ms = now + TERM_TIMEOUT;
+		unwatch(l, &l->sock);
+		signal_runners(l, SIGTERM);
+		break;
+	case PHASE_KILL_RUNNERS:
+		l->deadline_ms = now + KILL_TIMEOUT;
+		signal_runners(l, SIGKILL);
+		break;
+	case PHASE_DONE:
+		l->deadline_ms = 0;
+		break;
+	}
+	if (l->phase >= PHASE_END_RUNNERS && !l->runners)
+		l->phase = PHASE_DONE;
+}
+
+static void deadline_passed(struct launcher *l)
+{
+	switch (l->phase) {
+	case PHASE_SERVE:
+		if (l->sock < 0)
+			fail(l, "the server closed its socket and lives on");
+		else
+			fail(l, "the server was not ready within %d s", READY_TIMEOUT / 1000);
+		break;
+	case PHASE_DRAIN:
+		log_error("the server did not end in time; killing it");
+		l->status = 1;
+		enter(l, PHASE_KILL_SERVER);
+		break;
+	case PHASE_HASTEN:
+		enter(l, PHASE_KILL_SERVER);
+		break;
+	case PHASE_KILL_SERVER:
+		log_error("the server cannot be killed; leaving it behind");
+		l->status = 1;
+		enter(l, PHASE_END_RUNNERS);
+		break;
+	case PHASE_END_RUNNERS:
+		log_warn("runners did not end within %d s; killing them", TERM_TIMEOUT / 1000);
+		enter(l, PHASE_KILL_RUNNERS);
+		break;
+	case PHASE_KILL_RUNNERS:
+		log_error("runners cannot be killed; leaving them behind");
+		l->status = 1;
+		enter(l, PHASE_DONE);
+		break;
+	case PHASE_DONE:
+		break;
+	}
+}
+
+/* TERM or INT: the next step of the same end, sooner. */
+static void stop_asked(struct launcher *l)
+{
+	switch (l->phase) {
+	case PHASE_SERVE:
+		enter(l, PHASE_DRAIN);
+		break;
+	case PHASE_DRAIN:
+		log_info("asked again: ending without drain");
+		enter(l, PHASE_HASTEN);
+		break;
+	case PHASE_HASTEN:
+		enter(l, PHASE_KILL_SERVER);
+		break;
+	case PHASE_END_RUNNERS:
+		enter(l, PHASE_KILL_RUNNERS);
+		break;
+	case PHASE_KILL_SERVER:
+	case PHASE_KILL_RUNNERS:
+	case PHASE_DONE:
+		break;
+	}
+}
+
+/* -- runners --------------------------------------------------------------------------- */
+
+static struct runner *find_runner(struct launcher *l, const struct uuid *tenant)
+{
+	for (struct runner *r = l->runners; r; r = r->next)
+		if (uuid_equal(&r->tenant, tenant))
+			return r;
+	return NULL;
+}
+
+static void tell_exited(struct launcher *l, const struct uuid *tenant, uint64_t generation,
+                        int status, const char *cause)
+{
+	struct launcher_message m = {
+		.op = LAUNCHER_EXITED,
+		.generation = generation,
+		.tenant = *tenant,
+		.status = status,
+	};
+
+	(void)snprintf(m.cause, sizeof(m.cause), "%s", cause);
+	tell(l, &m, NULL);
+}
+
+static int add_runner(struct launcher *l, const struct launcher_message *m,
+                      const struct tenant *tenant, int ret_pipes[2], struct err *e)
+{
+	struct runner *r;
+
+	if (runner_start(l->conf, l->state_fd, tenant, &r, ret_pipes, e) < 0)
+		return -1;
+	r->generation = m->generation;
+	r->next = l->runners;
+	l->runners = r;
+	log_info("tenant %s: runner %d started, generation %" PRIu64, r->tenant.text, (int)r->pid,
+	         r->generation);
+	/* Without its log it would hang once the pipe is full: then it must not run. */
+	if (watch(l, r->log_fd, EPOLLIN, r, e) < 0) {
+		(void)!kill(r->pid, SIGKILL);
+		fd_close(&r->log_fd);
+		log_error("tenant %s: runner killed: %s", r->tenant.text, e->text);
+	}
+	return 0;
+}
+
+static void start_runner(struct launcher *l, const struct launcher_message *m)
+{
+	const struct tenant *tenant = registry_find(l->conf->registry, &m->tenant);
+	struct launcher_message started = {
+		.op = LAUNCHER_STARTED,
+		.generation = m->generation,
+		.tenant = m->tenant,
+	};
+	struct err e = ERR_INIT;
+	int pipes[2] = { -1, -1 };
+
+	if (l->phase > PHASE_DRAIN) {
+		tell_exited(l, &m->tenant, m->generation, -1, "the daemon is ending");
+	} else if (!tenant) {
+		log_error("the server asked for tenant %s, which is not declared", m->tenant.text);
+		tell_exited(l, &m->tenant, m->generation, -1, "this tenant is not declared");
+	} else if (find_runner(l, &m->tenant)) {
+		tell_exited(l, &m->tenant, m->generation, -1,
+		            "the tenant's former runner has not ended yet");
+	} else if (add_runner(l, m, tenant, pipes, &e) < 0) {
+		log_error("tenant %s: start the runner: %s", m->tenant.text, e.text);
+		tell_exited(l, &m->tenant, m->generation, -1, e.text);
+	} else {
+		tell(l, &started, pipes);
+	}
+}
+
+/* A late word about an earlier generation must not hit its successor. */
+static void kill_runner(struct launcher *l, const struct launcher_message *m)
+{
+	struct runner *r = find_runner(l, &m->tenant);
+
+	if (r && r->generation == m->generation)
+		(void)!kill(r->pid, SIGKILL);
+}
+
+static void runner_logged(struct launcher *l, struct runner *r)
+{
+	if (!runner_read_log(r))
+		unwatch(l, &r->log_fd);
+}
+
+static void runner_reaped(struct launcher *l, struct runner **at, int wait_status)
+{
+	struct runner *r = *at;
+	char cause[RUNNER_LOG_REASON], end[CHILD_END_SIZE];
+
+	*at = r->next;
+	(void)epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, r->log_fd, NULL);
+	runner_end(r, wait_status, cause);
+	child_describe(wait_status, end);
+	log_info("tenant %s: runner %d ended: %s", r->tenant.text, (int)r->pid, end);
+	tell_exited(l, &r->tenant, r->generation, child_code(wait_status), cause);
+	runner_free(&r);
+	if (l->phase >= PHASE_END_RUNNERS && !l->runners)
+		enter(l, PHASE_DONE);
+}
+
+/* -- the server ------------------------------------------------------------------------ */
+
+static void server_ready(struct launcher *l, const struct launcher_message *m)
+{
+	bool v6 = strchr(l->conf->host, ':') != NULL;
+
+	if (l->ready) {
+		fail(l, "the server became ready twice");
+		return;
+	}
+	l->ready = true;
+	if (l->phase == PHASE_SERVE)
+		l->deadline_ms = 0;
+	printf("cloisterd: ready on http://%s%s%s:%u\n", v6 ? "[" : "", l->conf->host,
+	       v6 ? "]" : "", m->port);
+	(void)fflush(stdout);
+}
+
+static void take_message(struct launcher *l, const struct launcher_message *m)
+{
+	switch ((enum launcher_op)m->op) {
+	case LAUNCHER_READY:
+		server_ready(l, m);
+		break;
+	case LAUNCHER_START:
+		start_runner(l, m);
+		break;
+	case LAUNCHER_KILL:
+		kill_runner(l, m);
+		break;
+	case LAUNCHER_STARTED:
+	case LAUNCHER_EXITED:
+	case LAUNCHER_DRAIN:
+	default:
+		fail(l, "the server sent message %u, which is not its to send", m->op);
+	}
+}
+
+static void server_spoke(struct launcher *l)
+{
+	struct launcher_message m;
+	int fds[2] = { -1, -1 };
+	struct err e = ERR_INIT;
+	int r = launcher_receive(l->sock, &m, fds, &e);
+
+	if (r > 0 && fds[0] >= 0) {
+		fd_close(&fds[0]);
+		fd_close(&fds[1]);
+		fail(l, "the server sent descriptors");
+	} else if (r > 0) {
+		take_message(l, &m);
+	} else if (r == 0) {
+		/* It is about to end, and how shows when it is reaped. */
+		unwatch(l, &l->sock);
+		outbox_release(&l->outbox);
+		if (l->phase == PHASE_SERVE)
+			l->deadline_ms = clock_mono_ms() + CLOSED_TIMEOUT;
+	} else if (e.code != EAGAIN) {
+		fail(l, "message from the server: %s", e.text);
+	}
+}
+
+static void server_reaped(struct launcher *l, int wait_status)
+{
+	char end[CHILD_END_SIZE];
+
+	child_describe(wait_status, end);
+	l->server = -1;
+	if (l->phase == PHASE_SERVE) {
+		log_error("the server ended %s: %s", l->ready ? "by itself" : "before it was ready",
+		          end);
+		l->status = 1;
+		if (!l->ready && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) != 0)
+			l->status = WEXITSTATUS(wait_status);
+	} else if (l->phase == PHASE_DRAIN && wait_status != 0) {
+		log_error("the server did not end in order: %s", end);
+		l->status = 1;
+	}
+	if (l->phase < PHASE_END_RUNNERS)
+		enter(l, PHASE_END_RUNNERS);
+}
+
+/* The server's process: everything of the launcher's goes, but its end of the socket. */
+static no_return void become_server(struct launcher *l, int sock)
+{
+	int status;
+
+	child_begin(l->pid);
+	fd_close(&l->sock);
+	fd_close(&l->epoll_fd);
+	fd_close(&l->signal_fd);
+	fd_close(&l->state_fd);
+	status = l->conf->server(l->conf->ctx, sock, l->cluster.socket_dir);
+	(void)fflush(NULL);
+	_exit(status);
+}
+
+static int start_server(struct launcher *l, struct err *e)
+{
+	auto_close int theirs = -1;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_errno(e, "make the server's socket");
+	l->sock = pair[0];
+	theirs = pair[1];
+	if (fd_set_nonblocking(l->sock, e) < 0 || watch(l, l->sock, EPOLLIN, &l->sock, e) < 0)
+		return -1;
+	(void)fflush(NULL);
+	l->server = fork();
+	if (l->server < 0)
+		return err_errno(e, "start the server's process");
+	if (l->server == 0)
+		become_server(l, fd_take(&theirs));
+	return 0;
+}
+
+/* -- the loop -------------------------------------------------------------------------- */
+
+static void reaped(struct launcher *l, pid_t pid, int wait_status)
+{
+	char end[CHILD_END_SIZE];
+
+	if (pid == l->server) {
+		server_reaped(l, wait_status);
+	} else if (pid == l->cluster.pid) {
+		l->cluster.pid = -1;
+		child_describe(wait_status, end);
+		fail(l, "PostgreSQL ended by itself: %s", end);
+	} else {
+		for (struct runner **at = &l->runners; *at; at = &(*at)->next) {
+			if ((*at)->pid == pid) {
+				runner_reaped(l, at, wait_status);
+				return;
+			}
+		}
+	}
+}
+
+static void reap(struct launcher *l)
+{
+	int wait_status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0)
+		reaped(l, pid, wait_status);
+}
+
+static void signalled(struct launcher *l)
+{
+	struct signalfd_siginfo info;
+
+	while (read(l->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		if (info.ssi_signo == SIGCHLD)
+			reap(l);
+		else
+			stop_asked(l);
+	}
+}
+
+/* One event at a time: what it frees cannot be what a later one of the same batch means. */
+static void turn(struct launcher *l)
+{
+	struct epoll_event event;
+	int n = epoll_wait(l->epoll_fd, &event, 1, clock_left_ms(l->deadline_ms));
+
+	if (n > 0 && event.data.ptr == &l->signal_fd) {
+		signalled(l);
+	} else if (n > 0 && event.data.ptr == &l->sock) {
+		if (event.events & EPOLLOUT)
+			flush(l);
+		if (event.events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+			server_spoke(l);
+	} else if (n > 0) {
+		runner_logged(l, event.data.ptr);
+	}
+	if (l->deadline_ms != 0 && clock_mono_ms() >= l->deadline_ms)
+		deadline_passed(l);
+}
+
+/* -- beginning and end ----------------------------------------------------------------- */
+
+static int watch_signals(struct launcher *l, sigset_t *ret_old, struct err *e)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGCHLD);
+	if (sigprocmask(SIG_BLOCK, &set, ret_old) < 0)
+		return err_errno(e, "block signals");
+	l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (l->signal_fd < 0)
+		return err_errno(e, "open a signal descriptor");
+	return watch(l, l->signal_fd, EPOLLIN, &l->signal_fd, e);
+}
+
+static int begin(struct launcher *l, sigset_t *ret_old, struct err *e)
+{
+	if (preflight_check(l->conf, e) < 0 || state_open(l->conf->state_dir, &l->state_fd, e) < 0)
+		return -1;
+	l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (l->epoll_fd < 0)
+		return err_errno(e, "open an epoll descriptor");
+	if (watch_signals(l, ret_old, e) < 0)
+		return -1;
+	if (cluster_start(&l->cluster, l->conf->state_dir, l->conf->postgres_bin, e) < 0) {
+		l->cluster.pid = -1;
+		return err_wrap(e, "database");
+	}
+	return start_server(l, e);
+}
+
+/* Whatever was begun. */
+static int finish(struct launcher *l)
+{
+	struct err e = ERR_INIT;
+
+	if (l->cluster.pid > 0 && cluster_stop(&l->cluster, &e) < 0) {
+		log_error("stop PostgreSQL: %s", e.text);
+		l->status = 1;
+	}
+	outbox_release(&l->outbox);
+	fd_close(&l->sock);
+	fd_close(&l->signal_fd);
+	fd_close(&l->epoll_fd);
+	fd_close(&l->state_fd);
+	return l->status;
+}
+
+int launcher_run(const struct launcher_conf *conf, struct err *e)
+{
+	struct launcher l = {
+		.conf = conf,
+		.pid = getpid(),
+		.state_fd = -1,
+		.epoll_fd = -1,
+		.signal_fd = -1,
+		.sock = -1,
+		.server = -1,
+		.cluster.pid = -1,
+	};
+	sigset_t old;
+
+	(void)sigprocmask(SIG_SETMASK, NULL, &old);
+	(void)signal(SIGPIPE, SIG_IGN);
+	(void)signal(SIGCHLD,
+	             SIG_DFL); /* ignored by whoever started us, children could not be reaped */
+	outbox_init(&l.outbox, 4 * registry_count(conf->registry) + 16);
+	if (begin(&l, &old, e) < 0) {
+		(void)finish(&l);
+		(void)sigprocmask(SIG_SETMASK, &old, NULL);
+		return -1;
+	}
+	enter(&l, PHASE_SERVE);
+	while (l.phase != PHASE_DONE)
+		turn(&l);
+	(void)finish(&l);
+	(void)sigprocmask(SIG_SETMASK, &old, NULL);
+	return l.status;
+}

@@ -1,0 +1,216 @@
+#include "daemon/launcher/state.h"
+
+#include "common/fd.h"
+#include "daemon/launcher/remedy.h"
+#include "daemon/tenant/trusted.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define PROBE_NAME ".cloisterd-probe"
+
+/* Where the last component of path begins; trailing slashes do not count. */
+static size_t split(const char *path, size_t *ret_len)
+{
+	size_t len = strlen(path);
+	size_t at;
+
+	while (len > 1 && path[len - 1] == '/')
+		len--;
+	for (at = len; at > 0 && path[at - 1] != '/'; at--)
+		continue;
+	*ret_len = len;
+	return at;
+}
+
+int state_canonical(const char *path, char ret_path[PATH_MAX], struct err *e)
+{
+	char parent[PATH_MAX], found[PATH_MAX];
+	size_t len, at = split(path, &len);
+	const char *name = path + at;
+	int name_len = (int)(len - at);
+	struct stat st;
+	int n;
+
+	if (len >= sizeof(parent))
+		return err_set(e, ENAMETOOLONG, "state directory: path of more than %d bytes",
+		               PATH_MAX - 1);
+	if (name_len == 0 || (name_len == 1 && name[0] == '.') ||
+	    (name_len == 2 && name[0] == '.' && name[1] == '.'))
+		return err_set(e, EINVAL,
+		               "state directory '%s': end the path with the name of a directory",
+		               path);
+	(void)snprintf(parent, sizeof(parent), "%.*s", (int)at, path);
+	if (!realpath(at > 0 ? parent : ".", found)) {
+		(void)err_errno(e, "state directory %s: %s", path, at > 0 ? parent : ".");
+		return err_remedy(e, "create that, or name another place with --state");
+	}
+	n = snprintf(ret_path, PATH_MAX, "%s/%.*s", strcmp(found, "/") ? found : "", name_len,
+	             name);
+	if (n >= PATH_MAX)
+		return err_set(e, ENAMETOOLONG, "state directory: path of more than %d bytes",
+		               PATH_MAX - 1);
+	if (lstat(ret_path, &st) == 0 && S_ISLNK(st.st_mode))
+		return err_set(e, ELOOP,
+		               "state directory %s: is a symbolic link; name the directory itself",
+		               ret_path);
+	return 0;
+}
+
+/* The error for errno, with what an operator can do about it. */
+static int refuse(const char *path, struct err *e)
+{
+	const char *remedy = "see its mount and permissions, or name another with --state";
+
+	(void)err_errno(e, "state directory %s", path);
+	if (e->code == EROFS)
+		remedy = "mount it writable, or name another with --state";
+	else if (e->code == ENOSPC || e->code == EDQUOT)
+		remedy = "free some space there, or name another with --state";
+	else if (e->code == ELOOP || e->code == ENOTDIR)
+		remedy = "name a directory, not a link or a file, with --state";
+	else if (e->code == EACCES)
+		remedy = "give it to the service user (chown, chmod 0700)";
+	return err_remedy(e, remedy);
+}
+
+static int check_owned(int fd, const char *what, const char *path, struct err *e)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return err_errno(e, "%s %s", what, path);
+	if (st.st_uid != geteuid())
+		return err_set(e, EPERM, "%s %s: belongs to user %u, not to user %u; chown it",
+		               what, path, st.st_uid, geteuid());
+	if ((st.st_mode & 07777) != 0700)
+		return err_set(e, EPERM, "%s %s: mode %04o, not 0700; chmod 0700 it", what, path,
+		               st.st_mode & 07777);
+	return 0;
+}
+
+static int check_space(int fd, const char *path, struct err *e)
+{
+	struct statvfs fs;
+	unsigned long long left;
+
+	if (fstatvfs(fd, &fs) < 0)
+		return refuse(path, e);
+	left = (unsigned long long)fs.f_bavail * fs.f_frsize;
+	if (left < STATE_MIN_FREE)
+		return err_set(e, ENOSPC,
+		               "state directory %s: only %llu MiB left on its file system; free at "
+		               "least %llu MiB there, or name another with --state",
+		               path, left >> 20, STATE_MIN_FREE >> 20);
+	return 0;
+}
+
+/* Quotas, inode tables and read-only mounts show themselves only to one who writes. */
+static int check_writable(int fd, const char *path, struct err *e)
+{
+	static const char page[4096];
+	auto_close int probe = -1;
+	bool written;
+
+	(void)unlinkat(fd, PROBE_NAME, 0);
+	probe = openat(fd, PROBE_NAME, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (probe < 0)
+		return refuse(path, e);
+	written = write(probe, page, sizeof(page)) == (ssize_t)sizeof(page) && fsync(probe) == 0;
+	if (!written)
+		(void)refuse(path, e);
+	(void)unlinkat(fd, PROBE_NAME, 0);
+	return written ? 0 : -1;
+}
+
+static int lock(int fd, const char *path, struct err *e)
+{
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+		return 0;
+	if (errno != EWOULDBLOCK)
+		return err_errno(e, "state directory %s: lock it", path);
+	return err_set(e, EBUSY,
+	               "state directory %s: another cloisterd uses it; stop that one, or name "
+	               "another with --state",
+	               path);
+}
+
+/* Whoever may write above the directory could put another in its place. */
+static int check_place(int fd, const char *path, struct err *e)
+{
+	struct stat walked, opened;
+
+	if (trusted_directory(path, &walked, e) < 0) {
+		(void)err_wrap(e, "state directory");
+		return err_remedy(e, "change owner and mode (chmod go-w), or name another with "
+		                     "--state");
+	}
+	if (fstat(fd, &opened) < 0)
+		return refuse(path, e);
+	if (walked.st_dev != opened.st_dev || walked.st_ino != opened.st_ino)
+		return err_set(e, ESTALE, "state directory %s: replaced while it was opened; retry",
+		               path);
+	return 0;
+}
+
+int state_open(const char *path, int *ret_fd, struct err *e)
+{
+	auto_close int fd = -1;
+
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return refuse(path, e);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return refuse(path, e);
+	if (check_place(fd, path, e) < 0 || check_owned(fd, "state directory", path, e) < 0 ||
+	    check_space(fd, path, e) < 0 || check_writable(fd, path, e) < 0 ||
+	    lock(fd, path, e) < 0)
+		return -1;
+	*ret_fd = fd_take(&fd);
+	return 0;
+}
+
+/* Make name below dir when it is missing; what is there must be ours alone. */
+static int enter(int dir, const char *name, const char *tenant, int *ret_fd, struct err *e)
+{
+	auto_close int fd = -1;
+
+	if (mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
+		return err_errno(e, "state of tenant %s: make %s", tenant, name);
+	fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return err_errno(e, "state of tenant %s: open %s", tenant, name);
+	if (check_owned(fd, "state of tenant", tenant, e) < 0)
+		return -1;
+	*ret_fd = fd_take(&fd);
+	return 0;
+}
+
+int state_tenant(int state_fd, const char *path, const struct uuid *tenant,
+                 struct state_tenant *ret, struct err *e)
+{
+	auto_close int all = -1, own = -1, run = -1, state = -1;
+	const char *id = tenant->text;
+	struct stat st;
+	int n, m;
+
+	if (enter(state_fd, "tenants", id, &all, e) < 0 || enter(all, id, id, &own, e) < 0 ||
+	    enter(own, "run", id, &run, e) < 0 || enter(own, "state", id, &state, e) < 0)
+		return -1;
+	if (fstat(state, &st) < 0)
+		return err_errno(e, "state of tenant %s", id);
+	n = snprintf(ret->state, sizeof(ret->state), "%s/tenants/%s/state", path, id);
+	m = snprintf(ret->run, sizeof(ret->run), "%s/tenants/%s/run", path, id);
+	if (n >= (int)sizeof(ret->state) || m >= (int)sizeof(ret->run))
+		return err_set(e, ENAMETOOLONG, "state of tenant %s: path too long", id);
+	ret->device = st.st_dev;
+	ret->inode = st.st_ino;
+	return 0;
+}
