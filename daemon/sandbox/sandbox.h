@@ -59,6 +59,13 @@ void sandboxes_stop(struct sandboxes **s);
 /* How many sandboxes run now. */
 size_t sandboxes_running(struct sandboxes *s);
 
+/* For whom a call is made, and what may end it early; all borrowed. */
+struct sandbox_use {
+	struct sandboxes *sandboxes;
+	const struct uuid *tenant;
+	struct cancel *cancel; /* NULL = cannot be cancelled */
+};
+
 /* Takes output as it comes, in the thread that made the call.  stream: 1 or 2. */
 struct output_sink {
 	void (*take)(void *ctx, int stream, const char *data, size_t len);
@@ -97,9 +104,8 @@ struct exec_result {
  * of it (see reason); -1 when nothing was run.
  * A cancel is answered within 2 s: by the guest, or by ending the sandbox.
  */
-int sandbox_exec(struct sandboxes *s, const struct uuid *tenant, const struct exec_spec *spec,
-                 const struct output_sink *sink, struct cancel *cancel, struct exec_result *ret,
-                 struct err *e) must_check;
+int sandbox_exec(const struct sandbox_use *use, const struct exec_spec *spec,
+                 const struct output_sink *sink, struct exec_result *ret, struct err *e) must_check;
 
 struct file_range {
 	uint64_t offset;
@@ -108,13 +114,12 @@ struct file_range {
 	uint64_t bytes; /* out: given to the sink */
 };
 
-int sandbox_read(struct sandboxes *s, const struct uuid *tenant, const char *path,
-                 struct file_range *range, const struct output_sink *sink, struct cancel *cancel,
-                 struct err *e) must_check;
+int sandbox_read(const struct sandbox_use *use, const char *path, struct file_range *range,
+                 const struct output_sink *sink, struct err *e) must_check;
 
 /* Replace the file atomically; on failure the old one is untouched. */
-int sandbox_write(struct sandboxes *s, const struct uuid *tenant, const char *path,
-                  const char *data, size_t len, struct cancel *cancel, struct err *e) must_check;
+int sandbox_write(const struct sandbox_use *use, const char *path, const char *data, size_t len,
+                  struct err *e) must_check;
 
 struct file_listing {
 	uint32_t limit;   /* entries, 1 to 10,000 */
@@ -123,8 +128,7 @@ struct file_listing {
 };
 
 /* The sink gets one JSON object a line, checked to be what docs/protocol.md says. */
-int sandbox_list(struct sandboxes *s, const struct uuid *tenant, const char *path,
-                 struct file_listing *listing, const struct output_sink *sink,
-                 struct cancel *cancel, struct err *e) must_check;
+int sandbox_list(const struct sandbox_use *use, const char *path, struct file_listing *listing,
+                 const struct output_sink *sink, struct err *e) must_check;
 
 #endif

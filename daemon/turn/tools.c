@@ -267,6 +267,7 @@ static int run_shell(const struct tool_context *c, const struct item *call,
 	struct exec_result result;
 	struct exec_spec spec;
 	int64_t timeout_ms;
+	const struct sandbox_use use = { c->sandboxes, c->tenant, c->cancel };
 
 	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
 	    !bounded(v[2], "timeoutMs", SHELL_TIMEOUT, SHELL_TIMEOUT_MAX, &timeout_ms, ret))
@@ -277,7 +278,7 @@ static int run_shell(const struct tool_context *c, const struct item *call,
 	spec = (struct exec_spec){ .shell = json_str(v[0]),
 		                   .cwd = cwd,
 		                   .timeout_ms = (uint64_t)timeout_ms };
-	if (sandbox_exec(c->sandboxes, c->tenant, &spec, &sink, c->cancel, &result, e))
+	if (sandbox_exec(&use, &spec, &sink, &result, e))
 		return refuse_with(ret, e);
 	if (result.reason == EXEC_CANCELLED)
 		return err_set(e, SANDBOX_CANCELLED, "cancelled");
@@ -324,6 +325,7 @@ static int run_read(const struct tool_context *c, const struct item *call, struc
 	auto_free char *path = NULL;
 	struct file_range range = { 0 };
 	int64_t limit;
+	const struct sandbox_use use = { c->sandboxes, c->tenant, c->cancel };
 
 	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
 	    !bounded(v[2], "limit", READ_MAX, READ_MAX, &limit, ret))
@@ -334,7 +336,7 @@ static int run_read(const struct tool_context *c, const struct item *call, struc
 	range.offset = v[1] ? (uint64_t)json_int(v[1]) : 0;
 	range.limit = (uint64_t)limit;
 	output_init(output);
-	if (sandbox_read(c->sandboxes, c->tenant, path, &range, &sink, c->cancel, e))
+	if (sandbox_read(&use, path, &range, &sink, e))
 		return refuse_with(ret, e);
 	finish_read(output, &range, ret);
 	return 0;
@@ -351,14 +353,14 @@ static int run_write(const struct tool_context *c, const struct item *call,
 	const struct json *v[ARRAY_LEN(fields)];
 	auto_json struct json *doc = NULL;
 	auto_free char *path = NULL;
+	const struct sandbox_use use = { c->sandboxes, c->tenant, c->cancel };
 
 	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret))
 		return 0;
 	path = absolute(c->cwd, json_str(v[0]));
 	if (!path)
 		return refuse(ret, "invalid_arguments", "path: too long");
-	if (sandbox_write(c->sandboxes, c->tenant, path, json_str(v[1]), json_str_len(v[1]),
-	                  c->cancel, e))
+	if (sandbox_write(&use, path, json_str(v[1]), json_str_len(v[1]), e))
 		return refuse_with(ret, e);
 	buf_addf(&text, "wrote %zu bytes to %s", json_str_len(v[1]), path);
 	set_body(ret, &text);
@@ -386,6 +388,7 @@ static int run_list(const struct tool_context *c, const struct item *call, struc
 	auto_free char *path = NULL;
 	struct file_listing listing = { 0 };
 	int64_t limit;
+	const struct sandbox_use use = { c->sandboxes, c->tenant, c->cancel };
 
 	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
 	    !bounded(v[1], "limit", LIST_MAX, LIST_MAX, &limit, ret))
@@ -394,7 +397,7 @@ static int run_list(const struct tool_context *c, const struct item *call, struc
 	if (!path)
 		return refuse(ret, "invalid_arguments", "path: too long");
 	listing.limit = (uint32_t)limit;
-	if (sandbox_list(c->sandboxes, c->tenant, path, &listing, &sink, c->cancel, e))
+	if (sandbox_list(&use, path, &listing, &sink, e))
 		return refuse_with(ret, e);
 	ret->result.truncated = listing.entries < listing.total;
 	if (ret->result.truncated)

@@ -1,0 +1,115 @@
+/*
+ * call.h - one call on a sandbox, seen from the thread that blocks in it (inside this
+ * folder only).
+ *
+ * The link thread puts output into the queue of the call, which the credit bounds, and
+ * wakes the caller by an eventfd; the caller takes it, hands it on, and grants credit
+ * for it.  A struct call lives on its caller's stack from call_begin() to call_finish().
+ */
+#ifndef DAEMON_SANDBOX_CALL_H
+#define DAEMON_SANDBOX_CALL_H
+
+#include "daemon/sandbox/pool.h"
+
+#include "common/json.h"
+
+enum call_state {
+	CALL_WAITING, /* for the start of the sandbox */
+	CALL_OPEN,
+	CALL_EXITED,  /* exit holds the payload of its EXIT */
+	CALL_LOST,    /* the sandbox ended */
+	CALL_REFUSED, /* never opened; refusal says why */
+};
+
+struct call {
+	struct sandboxes *pool;
+	struct sandbox *sb;
+	struct call *next; /* in sb->waiting */
+	enum call_state state;
+	int event;            /* eventfd: look again */
+	uint64_t generation;  /* of the sandbox; while waiting 0 = that of the next start */
+	uint64_t id;          /* on the wire; 0 until opened */
+	unsigned int streams; /* output allowed: bit 0 stdout, bit 1 stderr */
+	bool has_input;       /* END is not sent with START */
+	struct buf start;     /* payload of START */
+	struct err refusal;
+	struct buf queue;  /* output: chunks of 4 bytes (length, stream) and data */
+	size_t last;       /* where the last chunk of the queue begins */
+	size_t window;     /* bytes that the guest may still send */
+	size_t taken;      /* bytes taken from the queue for which no credit was granted yet */
+	size_t credit;     /* bytes of input that may still be sent */
+	size_t sent;       /* bytes of input sent */
+	bool input_ended;  /* END was sent */
+	uint64_t deadline; /* monotonic ms, for the caller alone; 0 = none */
+	bool wants_room;   /* waits for the queue towards the guest to become shorter */
+	struct buf exit;
+};
+
+/* What the caller wants from its call. */
+struct call_plan {
+	const struct json *start; /* payload of START */
+	unsigned int streams;
+	bool has_input;
+	const char *input; /* sent, then END */
+	size_t input_len;
+	/* Takes output; -1 (with a reason) when the guest must not have sent it. */
+	int (*take)(void *ctx, int stream, const char *data, size_t len, struct err *e);
+	void *ctx;
+	uint64_t timeout_ms; /* 0 = none; the guest enforces it, this is the backstop */
+	/* out */
+	struct cancel *cancel; /* of the use */
+	bool cancelled;        /* CANCEL was sent */
+	bool timed_out;        /* the time had passed when the call ended */
+};
+
+#define auto_call __attribute__((cleanup(call_finish)))
+#define CALL_INIT                                                                                \
+	{                                                                                        \
+		.event = -1, .start = BUF_INIT(FRAME_CONTROL_MAX),                               \
+		.queue = BUF_INIT((size_t)5 * FRAME_WINDOW), .exit = BUF_INIT(FRAME_CONTROL_MAX) \
+	}
+
+/*
+ * Open a call, starting the sandbox if need be, and run it to its end.  0 when it was
+ * opened: c->state is CALL_EXITED or CALL_LOST.  -1 when nothing was sent to the guest.
+ */
+int call_run(struct call *c, const struct sandbox_use *use, struct call_plan *plan, struct err *e)
+	must_check;
+void call_finish(struct call *c);
+
+#define auto_exit __attribute__((cleanup(call_exit_release)))
+
+/* An EXIT that is no error: its table, and what was read. */
+struct call_exit {
+	const struct json_field *fields;
+	size_t n;
+	const struct json **values; /* n of them, borrowed from doc */
+	struct json *doc;           /* owned */
+};
+
+static inline void call_exit_release(struct call_exit *x)
+{
+	json_free(&x->doc);
+}
+
+/*
+ * Read the EXIT of a call.  One that is an error gives -1 with the code of sandbox.h.
+ * One that breaks the protocol ends the sandbox: -1 with SANDBOX_LOST.
+ */
+int call_result(struct call *c, const struct call_plan *plan, struct call_exit *ret, struct err *e)
+	must_check;
+
+/* The guest lied: end its sandbox if it still is the one of this call.  Returns -1, SANDBOX_LOST.
+ */
+int call_lie(struct call *c, const char *reason, struct err *e);
+
+/* -- for the link thread and the life of a sandbox, all (locked) ------------------------ */
+void call_admit(struct call *c);                             /* waiting -> open or refused */
+void call_refuse(struct call *c, int code, const char *why); /* waiting -> refused */
+void call_lose(struct call *c);                              /* open -> lost */
+void call_wake(struct call *c);
+
+/* A frame of the guest for a call; -1 with the reason when it breaks the protocol. */
+int call_frame(struct sandbox *sb, const struct frame *f, struct err *e) must_check;
+
+#endif

@@ -1,0 +1,196 @@
+#include "daemon/sandbox/call.h"
+
+#include "common/fd.h"
+
+#include <string.h>
+
+#define TIMEOUT_MAX_MS 86400000
+#define ARGS_MAX       1024
+
+const char *exec_reason_name(enum exec_reason reason)
+{
+	static const char *const names[] = {
+		[EXEC_EXITED] = "exited",
+		[EXEC_TIMEOUT] = "timeout",
+		[EXEC_CANCELLED] = "cancelled",
+		[EXEC_LOST] = "lost",
+		[EXEC_OOM] = "oom",
+		[EXEC_PIDS] = "pids",
+	};
+
+	return names[reason];
+}
+
+static int put_command(struct json *start, const struct exec_spec *spec, struct err *e)
+{
+	struct json *args;
+	size_t n = 0;
+
+	if (!spec->shell == !spec->argv || !spec->cwd)
+		return err_set(e, SANDBOX_INVALID,
+		               "a command needs a directory and either arguments or a line");
+	if (spec->shell) {
+		json_put_str(start, "shell", spec->shell);
+		return 0;
+	}
+	while (n <= ARGS_MAX && spec->argv[n])
+		n++;
+	if (n == 0 || n > ARGS_MAX)
+		return err_set(e, SANDBOX_INVALID, "a command has 1 to %d arguments", ARGS_MAX);
+	args = json_new_array();
+	for (size_t i = 0; i < n; i++)
+		json_push_str(args, spec->argv[i]);
+	json_put(start, "argv", args);
+	return 0;
+}
+
+static int put_start(struct json *start, const struct exec_spec *spec, struct err *e)
+{
+	json_put_str(start, "op", "exec");
+	if (put_command(start, spec, e) < 0)
+		return -1;
+	json_put_str(start, "cwd", spec->cwd);
+	if (spec->timeout_ms > TIMEOUT_MAX_MS)
+		return err_set(e, SANDBOX_INVALID, "a command runs for at most %d ms",
+		               TIMEOUT_MAX_MS);
+	if (spec->timeout_ms)
+		json_put_int(start, "timeoutMs", (int64_t)spec->timeout_ms);
+	return 0;
+}
+
+/* -- output -------------------------------------------------------------------------------- */
+
+struct exec_output {
+	const struct output_sink *sink;
+	struct exec_result *result;
+};
+
+static int take(void *ctx, int stream, const char *data, size_t len, struct err *e)
+{
+	struct exec_output *out = ctx;
+
+	(void)e;
+	if (stream == 2)
+		out->result->stderr_bytes += len;
+	else
+		out->result->stdout_bytes += len;
+	if (out->sink && out->sink->take)
+		out->sink->take(out->sink->ctx, stream, data, len);
+	return 0;
+}
+
+/* -- result -------------------------------------------------------------------------------- */
+
+enum exit_field {
+	REASON,
+	CODE,
+	SIGNAL,
+	STDOUT_BYTES,
+	STDERR_BYTES,
+	SURVIVORS,
+	EXIT_FIELDS
+};
+
+static const struct json_field exit_fields[EXIT_FIELDS] = {
+	[REASON] = { "reason", JSON_STRING, true, false },
+	[CODE] = { "code", JSON_INT, false, false },
+	[SIGNAL] = { "signal", JSON_INT, false, false },
+	[STDOUT_BYTES] = { "stdoutBytes", JSON_INT, true, false },
+	[STDERR_BYTES] = { "stderrBytes", JSON_INT, true, false },
+	[SURVIVORS] = { "survivors", JSON_INT, false, false },
+};
+
+/* What a guest may claim; -1 for the rest, and for what cannot be because nobody asked for it. */
+static int claimed_reason(const struct call_plan *plan, const char *name)
+{
+	if (!strcmp(name, "exited"))
+		return EXEC_EXITED;
+	if (!strcmp(name, "timeout") && plan->timeout_ms)
+		return EXEC_TIMEOUT;
+	if (!strcmp(name, "cancelled") && plan->cancelled)
+		return EXEC_CANCELLED;
+	return -1;
+}
+
+/* NULL, or why this cannot be the result of an exec. */
+static const char *check_values(const struct json *const *v, int reason)
+{
+	if (reason < 0)
+		return "EXIT with a reason that a guest cannot claim";
+	if (v[CODE] && v[SIGNAL])
+		return "EXIT with code and signal";
+	if (reason == EXEC_EXITED && !v[CODE] && !v[SIGNAL])
+		return "EXIT with neither code nor signal";
+	if (v[CODE] && json_int(v[CODE]) > 255)
+		return "EXIT with a code above 255";
+	if (v[SIGNAL] && (json_int(v[SIGNAL]) < 1 || json_int(v[SIGNAL]) > 64))
+		return "EXIT with a signal that does not exist";
+	if (v[SURVIVORS] && json_int(v[SURVIVORS]) > UINT32_MAX)
+		return "EXIT with more survivors than processes can be";
+	return NULL;
+}
+
+static int take_result(struct call *c, const struct call_plan *plan, struct exec_result *ret,
+                       struct err *e)
+{
+	const struct json *v[EXIT_FIELDS];
+	auto_exit struct call_exit result = { exit_fields, EXIT_FIELDS, v, NULL };
+	const char *fault;
+	int reason;
+
+	if (call_result(c, plan, &result, e) < 0) {
+		if (e->code != SANDBOX_LOST && ret->stdout_bytes + ret->stderr_bytes)
+			return call_lie(c, "output of a command that was never run", e);
+		return -1;
+	}
+	reason = claimed_reason(plan, json_str(v[REASON]));
+	fault = check_values(v, reason);
+	if (fault)
+		return call_lie(c, fault, e);
+	ret->reason = (enum exec_reason)reason;
+	if (v[SIGNAL])
+		ret->signal = (int)json_int(v[SIGNAL]);
+	if (reason != EXEC_EXITED)
+		return 0;
+	if (v[CODE])
+		ret->code = (int)json_int(v[CODE]);
+	ret->survivors = v[SURVIVORS] ? (unsigned int)json_int(v[SURVIVORS]) : 0;
+	return 0;
+}
+
+/* The sandbox ended under it; what we ourselves asked for is the better reason. */
+static void take_loss(const struct call_plan *plan, struct exec_result *ret)
+{
+	ret->reason = EXEC_LOST;
+	if (plan->cancelled)
+		ret->reason = EXEC_CANCELLED;
+	else if (plan->timed_out)
+		ret->reason = EXEC_TIMEOUT;
+}
+
+int sandbox_exec(const struct sandbox_use *use, const struct exec_spec *spec,
+                 const struct output_sink *sink, struct exec_result *ret, struct err *e)
+{
+	auto_call struct call c = CALL_INIT;
+	auto_json struct json *start = json_new_object();
+	struct exec_output out = { .sink = sink, .result = ret };
+	struct call_plan plan = { .start = start,
+		                  .streams = 3,
+		                  .take = take,
+		                  .ctx = &out,
+		                  .timeout_ms = spec->timeout_ms };
+
+	*ret = (struct exec_result){ .reason = EXEC_LOST, .code = -1 };
+	if (put_start(start, spec, e) < 0 || call_run(&c, use, &plan, e) < 0)
+		return -1;
+	if (c.state == CALL_LOST) {
+		take_loss(&plan, ret);
+		return 0;
+	}
+	if (take_result(&c, &plan, ret, e) == 0)
+		return 0;
+	if (e->code != SANDBOX_LOST)
+		return -1;
+	take_loss(&plan, ret);
+	return 0;
+}

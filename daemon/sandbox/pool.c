@@ -1,0 +1,392 @@
+#include "daemon/sandbox/pool.h"
+
+#include "daemon/sandbox/call.h"
+#include "daemon/sandbox/link.h"
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "common/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* -- the table ------------------------------------------------------------------------ */
+
+static struct sandbox **bucket_of(struct sandboxes *pool, const struct uuid *tenant)
+{
+	uint32_t hash = 2166136261U;
+
+	for (size_t i = 0; i < UUID_TEXT_LEN; i++)
+		hash = (hash ^ (unsigned char)tenant->text[i]) * 16777619U;
+	return &pool->buckets[hash % POOL_BUCKETS];
+}
+
+static struct sandbox *sandbox_new(struct sandboxes *pool, const struct uuid *tenant)
+{
+	struct sandbox *sb = calloc(1, sizeof(*sb));
+
+	if (!sb)
+		return NULL;
+	sb->pool = pool;
+	sb->tenant = *tenant;
+	sb->from_source = (struct source){ .kind = SOURCE_FROM_GUEST, .sb = sb };
+	sb->to_source = (struct source){ .kind = SOURCE_TO_GUEST, .sb = sb };
+	sb->from_guest = sb->to_guest = -1;
+	sb->partial.max = FRAME_HEADER_SIZE + FRAME_CONTROL_MAX + POOL_READ_SIZE;
+	sb->out.max = OUT_MAX;
+	return sb;
+}
+
+struct sandbox *pool_find(struct sandboxes *pool, const struct uuid *tenant)
+{
+	struct sandbox **bucket = bucket_of(pool, tenant);
+	struct sandbox *sb;
+
+	for (sb = *bucket; sb; sb = sb->next_in_bucket)
+		if (uuid_equal(&sb->tenant, tenant))
+			return sb;
+	sb = sandbox_new(pool, tenant);
+	if (sb) {
+		sb->next_in_bucket = *bucket;
+		*bucket = sb;
+	}
+	return sb;
+}
+
+/* -- states --------------------------------------------------------------------------- */
+
+static void list_add(struct sandbox *sb)
+{
+	sb->prev = NULL;
+	sb->next = sb->pool->active;
+	if (sb->next)
+		sb->next->prev = sb;
+	sb->pool->active = sb;
+}
+
+static void list_remove(struct sandbox *sb)
+{
+	if (sb->prev)
+		sb->prev->next = sb->next;
+	else
+		sb->pool->active = sb->next;
+	if (sb->next)
+		sb->next->prev = sb->prev;
+}
+
+/* The only place that changes a state. */
+static void sandbox_move(struct sandbox *sb, enum sandbox_state to)
+{
+	static const bool legal[4][4] = {
+		[STATE_STOPPED] = { [STATE_STARTING] = true },
+		[STATE_STARTING] = { [STATE_RUNNING] = true, [STATE_ENDING] = true },
+		[STATE_RUNNING] = { [STATE_ENDING] = true },
+		[STATE_ENDING] = { [STATE_STOPPED] = true },
+	};
+
+	if (!legal[sb->state][to])
+		abort();
+	if (sb->state == STATE_STOPPED)
+		list_add(sb);
+	if (to == STATE_STOPPED)
+		list_remove(sb);
+	sb->state = to;
+}
+
+static int send_op(struct sandbox *sb, enum launcher_op op, struct err *e)
+{
+	struct launcher_message m = { .op = op, .generation = sb->generation };
+
+	m.tenant = sb->tenant;
+	if (sb->pool->launcher_gone)
+		return err_set(e, EPIPE, "the launcher is gone; restart cloisterd");
+	return launcher_send(sb->pool->conf.launcher_sock, &m, NULL, e);
+}
+
+static void sandbox_kill(struct sandbox *sb)
+{
+	struct err e = ERR_INIT;
+
+	sb->deadline = 0;
+	sb->kill_wanted = send_op(sb, LAUNCHER_KILL, &e) < 0 && !sb->pool->launcher_gone;
+}
+
+/* Refuse the waiters of one generation; 0 = all. */
+static void refuse_waiters(struct sandbox *sb, uint64_t generation, int code, const char *why)
+{
+	struct call *next;
+
+	for (struct call *c = sb->waiting; c; c = next) {
+		next = c->next;
+		if (!generation || c->generation == generation)
+			call_refuse(c, code, why);
+	}
+}
+
+void sandbox_begin(struct sandbox *sb)
+{
+	struct err e = ERR_INIT;
+
+	sb->generation = ++sb->pool->last_generation;
+	sb->why.code = 0;
+	if (send_op(sb, LAUNCHER_START, &e) < 0) {
+		refuse_waiters(sb, 0, SANDBOX_START_FAILED, e.text);
+		return;
+	}
+	sandbox_move(sb, STATE_STARTING);
+	sb->deadline = clock_mono_ms() + sb->pool->conf.start_timeout_ms;
+	for (struct call *c = sb->waiting; c; c = c->next)
+		c->generation = sb->generation;
+	link_wake(sb->pool);
+}
+
+static void say_hello(struct sandbox *sb)
+{
+	struct buf hello = BUF_INIT(256);
+
+	buf_addf(&hello, "{\"version\":%d,\"tenant\":\"%s\",\"processes\":512}", FRAME_VERSION,
+	         sb->tenant.text);
+	if (!buf_failed(&hello))
+		sandbox_put(sb, FRAME_HELLO, 0, hello.data, hello.len);
+	buf_release(&hello);
+}
+
+void sandbox_started(struct sandbox *sb, int to_guest, int from_guest)
+{
+	auto_close int to = to_guest, from = from_guest;
+	struct err e = ERR_INIT;
+
+	if (sb->state != STATE_STARTING || sb->to_guest >= 0)
+		return;
+	if (fd_set_nonblocking(to, &e) < 0 || fd_set_nonblocking(from, &e) < 0) {
+		sandbox_break(sb, "%s", e.text);
+		return;
+	}
+	sb->to_guest = fd_take(&to);
+	sb->from_guest = fd_take(&from);
+	if (!link_watch_in(sb))
+		sandbox_break(sb, "cannot wait for the guest: %s", strerrordesc_np(errno));
+	else
+		say_hello(sb);
+}
+
+void sandbox_ready(struct sandbox *sb)
+{
+	struct call *next;
+
+	sandbox_move(sb, STATE_RUNNING);
+	sb->idle_since = sb->quiet_since = clock_mono_ms();
+	sb->ping_sent = 0;
+	log_info("sandbox of tenant %s runs", sb->tenant.text);
+	for (struct call *c = sb->waiting; c && sb->state == STATE_RUNNING; c = next) {
+		next = c->next;
+		call_admit(c);
+	}
+	/* Let in the first ones broke it: the others wait for the next generation. */
+	for (struct call *c = sb->waiting; c; c = c->next)
+		c->generation = 0;
+}
+
+static void sandbox_end(struct sandbox *sb, bool kill)
+{
+	for (size_t i = 0; i < FRAME_CALLS_MAX; i++)
+		if (sb->calls[i])
+			call_lose(sb->calls[i]);
+	sandbox_move(sb, STATE_ENDING);
+	if (kill)
+		sandbox_kill(sb);
+	else
+		sb->deadline = clock_mono_ms() + ENDING_MS;
+	link_wake(sb->pool);
+}
+
+void sandbox_break(struct sandbox *sb, const char *fmt, ...)
+{
+	char why[300];
+	va_list ap;
+
+	if (sb->state == STATE_STOPPED)
+		return;
+	if (sb->state == STATE_ENDING) {
+		if (sb->deadline)
+			sandbox_kill(sb);
+		return;
+	}
+	va_start(ap, fmt);
+	(void)vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	log_warn("sandbox of tenant %s is ended: %s", sb->tenant.text, why);
+	if (sb->state == STATE_STARTING) {
+		(void)err_set(&sb->why, SANDBOX_START_FAILED, "%s", why);
+		sb->cause_deadline = clock_mono_ms() + CAUSE_WAIT_MS;
+	}
+	sandbox_end(sb, true);
+}
+
+void sandbox_finish(struct sandbox *sb)
+{
+	if (sb->state == STATE_STARTING || sb->state == STATE_RUNNING)
+		sandbox_end(sb, sb->state == STATE_STARTING);
+}
+
+static void close_pipes(struct sandbox *sb)
+{
+	fd_close(&sb->to_guest);
+	fd_close(&sb->from_guest);
+	sb->to_watched = false;
+	sb->out_done = 0;
+	sb->out.failed = sb->partial.failed = false;
+	buf_release(&sb->out);
+	buf_release(&sb->partial);
+}
+
+/* Tell those who waited for this start why it failed.  cause: the runner's, or NULL. */
+static void report_failed_start(struct sandbox *sb, const char *cause)
+{
+	struct err e = sb->why;
+
+	if (!e.code)
+		(void)err_set(&e, SANDBOX_START_FAILED, "%s", cause ? cause : "unknown reason");
+	else if (cause)
+		(void)err_set(&e, SANDBOX_START_FAILED, "%.200s (%s)", sb->why.text, cause);
+	refuse_waiters(sb, sb->generation, SANDBOX_START_FAILED, e.text);
+	sb->cause_deadline = 0;
+}
+
+void sandbox_exited(struct sandbox *sb, int status, const char *cause)
+{
+	char text[64];
+
+	if (!*cause) {
+		(void)snprintf(text, sizeof(text), "%s %d",
+		               status > 128 ? "runner ended by signal" : "runner ended with status",
+		               status > 128 ? status - 128 : status);
+		cause = text;
+	}
+	log_info("sandbox of tenant %s ended: %s", sb->tenant.text, cause);
+	if (sb->state != STATE_ENDING)
+		sandbox_end(sb, false);
+	report_failed_start(sb, cause);
+	close_pipes(sb);
+	sb->deadline = 0;
+	sb->kill_wanted = false;
+	sandbox_move(sb, STATE_STOPPED);
+	if (sb->waiting)
+		sandbox_begin(sb);
+}
+
+/* -- what is due ------------------------------------------------------------------------ */
+
+static void check_running(struct sandbox *sb, uint64_t now)
+{
+	const struct sandboxes *pool = sb->pool;
+
+	if (sb->ping_sent && now - sb->ping_sent >= pool->pong_ms) {
+		sandbox_break(sb, "the guest does not answer");
+	} else if (!sb->open && now - sb->idle_since >= pool->conf.idle_ms) {
+		log_info("sandbox of tenant %s stops: idle", sb->tenant.text);
+		sandbox_finish(sb);
+	} else if (sb->open && !sb->ping_sent && now - sb->quiet_since >= pool->ping_after_ms) {
+		sb->ping_sent = now;
+		sandbox_put(sb, FRAME_PING, 0, NULL, 0);
+	}
+}
+
+static void check_ending(struct sandbox *sb, uint64_t now)
+{
+	close_pipes(sb);
+	if (sb->kill_wanted || (sb->deadline && now >= sb->deadline))
+		sandbox_kill(sb);
+	if (sb->cause_deadline && now >= sb->cause_deadline)
+		report_failed_start(sb, NULL);
+}
+
+void sandbox_upkeep(struct sandbox *sb, uint64_t now)
+{
+	if (sb->state == STATE_STARTING && now >= sb->deadline)
+		sandbox_break(sb, "not ready within %u ms", sb->pool->conf.start_timeout_ms);
+	else if (sb->state == STATE_RUNNING)
+		check_running(sb, now);
+	if (sb->state == STATE_ENDING)
+		check_ending(sb, now);
+}
+
+/* -- frames for the guest ---------------------------------------------------------------- */
+
+size_t sandbox_backlog(const struct sandbox *sb)
+{
+	return sb->out.len - sb->out_done;
+}
+
+/* Copies at most as many bytes as were written since the last time. */
+static void drop_written(struct sandbox *sb)
+{
+	if (sb->out_done == sb->out.len)
+		buf_release(&sb->out);
+	else if (sb->out_done >= sb->out.len / 2)
+		buf_consume(&sb->out, sb->out_done);
+	else
+		return;
+	sb->out_done = 0;
+}
+
+static void wake_those_who_want_room(struct sandbox *sb)
+{
+	if (!sb->out_wanted || sandbox_backlog(sb) > OUT_INPUT_MAX / 2)
+		return;
+	sb->out_wanted = false;
+	for (size_t i = 0; i < FRAME_CALLS_MAX; i++)
+		if (sb->calls[i] && sb->calls[i]->wants_room)
+			call_wake(sb->calls[i]);
+}
+
+void sandbox_flush(struct sandbox *sb)
+{
+	ssize_t n = 0;
+
+	if (sb->to_guest < 0 || sb->state == STATE_ENDING)
+		return;
+	while (sandbox_backlog(sb)) {
+		n = write(sb->to_guest, sb->out.data + sb->out_done, sandbox_backlog(sb));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			break;
+		sb->out_done += (size_t)n;
+	}
+	if (n < 0 && errno != EAGAIN) {
+		sandbox_break(sb, "write to the guest: %s", strerrordesc_np(errno));
+		return;
+	}
+	drop_written(sb);
+	if (!link_watch_out(sb, sandbox_backlog(sb) > 0))
+		sandbox_break(sb, "cannot wait for the guest: %s", strerrordesc_np(errno));
+	else
+		wake_those_who_want_room(sb);
+}
+
+static void check_out(struct sandbox *sb)
+{
+	if (buf_failed(&sb->out))
+		sandbox_break(sb, "the guest does not read: %zu bytes wait for it",
+		              sandbox_backlog(sb));
+	else
+		sandbox_flush(sb);
+}
+
+void sandbox_put(struct sandbox *sb, enum frame_type type, uint64_t call, const void *payload,
+                 size_t len)
+{
+	frame_put(&sb->out, type, call, payload, len);
+	check_out(sb);
+}
+
+void sandbox_put_credit(struct sandbox *sb, uint64_t call, uint32_t bytes)
+{
+	frame_put_credit(&sb->out, call, bytes);
+	check_out(sb);
+}

@@ -1,0 +1,142 @@
+/*
+ * pool.h - the sandboxes of all tenants and the life of each (inside this folder only).
+ *
+ * stopped -> starting -> running -> ending -> stopped.  A sandbox leaves "ending"
+ * only when the launcher said that its runner is gone, because only then is the
+ * tenant's lock free; so two generations of one tenant never overlap.
+ *
+ * One lock guards everything here.  Descriptors to and from a guest are closed by
+ * the link thread alone, which may therefore read without the lock.  Functions
+ * marked (locked) expect the lock to be held.
+ */
+#ifndef DAEMON_SANDBOX_POOL_H
+#define DAEMON_SANDBOX_POOL_H
+
+#include "daemon/launcher/message.h"
+#include "daemon/sandbox/sandbox.h"
+
+#include "common/buf.h"
+#include "common/frame.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#define POOL_BUCKETS   1024
+#define POOL_READ_SIZE 65536 /* bytes read from one sandbox before the next one's turn */
+
+#define OUT_MAX       ((size_t)4 << 20)   /* bytes that wait for one guest; more: it is stuck */
+#define OUT_START_MAX ((size_t)1 << 20)   /* above this no new call is opened */
+#define OUT_INPUT_MAX ((size_t)256 << 10) /* above this file content waits with its caller */
+
+#define ENDING_MS       5000 /* from the end of a guest's input to KILL */
+#define CAUSE_WAIT_MS   2000 /* how long a failed start waits for the runner's reason */
+#define CANCEL_GRACE_MS 2000 /* from CANCEL, or a passed deadline, to the end of the sandbox */
+
+struct call;
+
+enum sandbox_state {
+	STATE_STOPPED,  /* no runner; no descriptors */
+	STATE_STARTING, /* START was sent, READY is awaited */
+	STATE_RUNNING,  /* calls may be open */
+	STATE_ENDING,   /* no call is open; EXITED is awaited */
+};
+
+enum source_kind {
+	SOURCE_LAUNCHER,
+	SOURCE_WAKE,
+	SOURCE_FROM_GUEST,
+	SOURCE_TO_GUEST,
+};
+
+/* What an epoll event points at. */
+struct source {
+	enum source_kind kind;
+	struct sandbox *sb; /* of the two guest kinds */
+};
+
+struct sandbox {
+	struct sandboxes *pool;
+	struct uuid tenant;
+	struct sandbox *next_in_bucket; /* known tenants stay known until the pool ends */
+	struct sandbox *prev, *next;    /* pool->active: every sandbox that is not stopped */
+	enum sandbox_state state;
+	uint64_t generation;
+	struct source from_source, to_source;
+	int from_guest, to_guest;
+	bool to_watched;    /* epoll waits for room towards the guest */
+	struct buf partial; /* link thread only: the frame that has not arrived whole */
+	struct buf out;     /* frames for the guest ... */
+	size_t out_done;    /* ... of which that many bytes are written */
+	bool out_wanted;    /* a caller waits for the queue to become shorter */
+	bool kill_wanted;   /* KILL could not be sent yet */
+	uint64_t deadline;  /* starting: for READY; ending: until KILL, 0 once it was asked for */
+	uint64_t cause_deadline; /* ending, after a failed start: until its waiters are told */
+	struct err why;          /* of a failed start, as far as known here */
+	struct call *waiting;    /* calls that wait for this start, or for the next one */
+	struct call *calls[FRAME_CALLS_MAX]; /* open calls; the slot is the low byte of their id */
+	unsigned int open;
+	uint64_t calls_made;
+	uint64_t idle_since;  /* monotonic ms, meaningful while no call is open */
+	uint64_t quiet_since; /* monotonic ms of the last bytes from the guest */
+	uint64_t ping_sent;   /* monotonic ms; 0 = no PING is unanswered */
+};
+
+struct sandboxes {
+	pthread_mutex_t lock;
+	pthread_cond_t left; /* a thread left the pool */
+	unsigned int inside; /* threads of callers in it */
+	struct sandboxes_conf conf;
+	unsigned int ping_after_ms; /* silence before a PING */
+	unsigned int pong_ms;       /* time for its PONG */
+	int epoll;
+	int wake; /* eventfd: there is something to close or to stop */
+	struct source launcher_source, wake_source;
+	pthread_t thread;
+	bool stopping;
+	uint64_t stop_deadline;
+	bool launcher_gone;
+	uint64_t last_generation;
+	struct sandbox *buckets[POOL_BUCKETS];
+	struct sandbox *active;
+	char read_space[POOL_READ_SIZE]; /* link thread only */
+};
+
+/* (locked) The sandbox of a tenant, made when it is not known yet; NULL = no memory. */
+struct sandbox *pool_find(struct sandboxes *pool, const struct uuid *tenant);
+
+/* (locked) Send START for a stopped sandbox; when that fails, its waiters are told. */
+void sandbox_begin(struct sandbox *sb);
+
+/* (locked) The launcher has started the runner; takes both descriptors.  Link thread. */
+void sandbox_started(struct sandbox *sb, int to_guest, int from_guest);
+
+/* (locked) The guest is ready: let the waiters in. */
+void sandbox_ready(struct sandbox *sb);
+
+/*
+ * (locked) End it at once because something is wrong: log why, lose its calls, KILL.
+ * Does nothing but make sure of the KILL when it ends already.  Any thread.
+ */
+void sandbox_break(struct sandbox *sb, const char *fmt, ...) printf_like(2, 3);
+
+/* (locked) End it by the end of its input, and by KILL when that does not help. */
+void sandbox_finish(struct sandbox *sb);
+
+/* (locked) The runner is gone.  Starts the next generation when somebody waits.  Link thread. */
+void sandbox_exited(struct sandbox *sb, int status, const char *cause);
+
+/* (locked) Whatever is due by now: deadlines, pings, idleness, closing.  Link thread. */
+void sandbox_upkeep(struct sandbox *sb, uint64_t now);
+
+/* (locked) Queue a frame and write what the pipe takes.  A queue that overflows breaks it. */
+void sandbox_put(struct sandbox *sb, enum frame_type type, uint64_t call, const void *payload,
+                 size_t len);
+void sandbox_put_credit(struct sandbox *sb, uint64_t call, uint32_t bytes);
+
+/* (locked) Bytes that wait for the guest. */
+size_t sandbox_backlog(const struct sandbox *sb);
+
+/* (locked) Write what the pipe takes and watch it for the rest. */
+void sandbox_flush(struct sandbox *sb);
+
+#endif
