@@ -82,6 +82,13 @@ void buf_consume(struct buf *b, size_t n)
 	memmove(b->data, b->data + n, b->len + 1);
 }
 
+void buf_truncate(struct buf *b, size_t len)
+{
+	b->len = len;
+	if (b->data)
+		b->data[len] = '\0';
+}
+
 void buf_reset(struct buf *b)
 {
 	b->len = 0;

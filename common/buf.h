@@ -40,6 +40,9 @@ char *buf_extend(struct buf *b, size_t len);
 /* Drop the first n bytes (n <= len). */
 void buf_consume(struct buf *b, size_t n);
 
+/* Keep the first len bytes only (len <= the length now). */
+void buf_truncate(struct buf *b, size_t len);
+
 /* Empty the buffer and clear the failure, keeping the memory. */
 void buf_reset(struct buf *b);
 

@@ -12,6 +12,7 @@
 #include "daemon/model/model.h"
 #include "daemon/turn/job.h"
 #include "daemon/turn/output.h"
+#include "daemon/turn/render.h"
 #include "daemon/turn/tools.h"
 
 #include <poll.h>
@@ -320,24 +321,12 @@ static enum round run_call(struct run *r, const struct item *call, struct err *e
 	return round;
 }
 
-/* The request as an event shows it; the API lists the same members. */
-static struct json *request_json(const struct request *q)
+static void publish_request(const struct run *r, const struct request *q)
 {
-	struct json *data = json_new_object(), *o = json_new_object(), *options = NULL;
-	char at[CLOCK_TEXT_SIZE];
-	struct err e = ERR_INIT;
+	struct json *data = json_new_object();
 
-	clock_format(q->created_ms, at);
-	json_put_str(o, "id", q->id.text);
-	json_put_str(o, "turnId", q->turn.text);
-	json_put_str(o, "sessionId", q->session.text);
-	json_put_str(o, "kind", q->kind);
-	json_put_str(o, "prompt", q->prompt);
-	if (json_parse(q->options, strlen(q->options), &options, &e) == 0)
-		json_put(o, "options", options);
-	json_put_str(o, "createdAt", at);
-	json_put(data, "request", o);
-	return data;
+	json_put(data, "request", request_json(q));
+	publish(r, "request.created", data);
 }
 
 static enum round ask_person(struct run *r, const struct item *call, struct err *e)
@@ -359,7 +348,7 @@ static enum round ask_person(struct run *r, const struct item *call, struct err 
 		return refuse_call(r, call, &refusal, e);
 	}
 	if (request_insert(r->conf->store, &r->job->tenant, &q, e) == 0)
-		publish(r, "request.created", request_json(&q));
+		publish_request(r, &q);
 	else
 		round = e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
 	request_release(&q);

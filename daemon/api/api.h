@@ -1,0 +1,75 @@
+/*
+ * api.h - the resources of the HTTP API: parse, call, render.  No rules, no SQL.
+ *
+ * One file per resource.  The principal of a request is a struct tenant; the context of
+ * every handler is a struct api.
+ */
+#ifndef DAEMON_API_API_H
+#define DAEMON_API_API_H
+
+#include "common/json.h"
+#include "daemon/event/bus.h"
+#include "daemon/http/http.h"
+#include "daemon/store/session.h"
+#include "daemon/store/turn.h"
+#include "daemon/tenant/registry.h"
+#include "daemon/turn/render.h"
+#include "daemon/turn/turns.h"
+
+struct api {
+	const struct registry *registry;
+	struct store *store;
+	struct turns *turns;
+	struct bus *bus;
+	const char *boundary; /* profile, for /readyz */
+};
+
+/* All routes, ended by method NULL; static. */
+const struct http_route *api_routes(void);
+
+/* struct http_conf's authenticate: the tenant of a token. */
+const void *api_authenticate(void *ctx, const char *token, size_t len);
+
+/* The OpenAPI document that /openapi.json serves. */
+extern const char api_openapi[];
+extern const size_t api_openapi_len;
+
+/* -- shared by the resources -- */
+
+static inline const struct uuid *api_tenant(const struct http_request *req)
+{
+	return &((const struct tenant *)req->principal)->id;
+}
+
+/* Answer with the status and code that belong to e. */
+void api_fail(const struct http_request *req, struct http_response *res, const struct err *e);
+
+/* 404 with the code of a resource ("session" gives session_not_found). */
+void api_not_found(const struct http_request *req, struct http_response *res, const char *what);
+
+/* As api_fail, but a missing row is a missing resource of that kind. */
+void api_fail_about(const struct http_request *req, struct http_response *res, const char *what,
+                    const struct err *e);
+
+/* Status and body; takes o. */
+void api_json(struct http_response *res, int status, struct json *o);
+
+/*
+ * Parse the body as an object against a closed table (common/json.h).  On failure the
+ * answer (400 invalid_json with path or position) is made and false returned.  An empty
+ * body counts as {}.  The caller owns *ret_doc, which the values point into.
+ */
+bool api_body(const struct http_request *req, struct http_response *res,
+              const struct json_field *fields, size_t n, const struct json **values,
+              struct json **ret_doc);
+
+/* 400 invalid_query unless every query parameter is one of names (ended by NULL). */
+bool api_query_known(const struct http_request *req, struct http_response *res,
+                     const char *const *names);
+
+/* "limit": 1 to 100, default 50; false with the answer made when it is something else. */
+bool api_limit(const struct http_request *req, struct http_response *res, size_t *ret_limit);
+
+struct json *api_turn_json(const struct turn *t);
+
+#endif

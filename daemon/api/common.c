@@ -1,0 +1,134 @@
+#include "daemon/api/api.h"
+
+#include "common/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+	int code;
+	int status;
+	const char *name;
+	bool retry; /* with Retry-After */
+} failures[] = {
+	{ STORE_UNAVAILABLE, 503, "store_unavailable", true },
+	{ STORE_NOT_FOUND, 404, "not_found", false },
+	{ STORE_BUSY, 409, "session_busy", false },
+	{ BUS_TENANT_LIMIT, 429, "tenant_event_subscriber_limit", true },
+	{ TURNS_QUEUE_FULL, 429, "turn_queue_full", true },
+	{ TURNS_TENANT_QUEUE_FULL, 429, "tenant_turn_queue_full", true },
+	{ TURNS_STOPPING, 503, "server_stopping", true },
+	{ TURNS_BAD_DECISION, 409, "request_not_resolved", false },
+};
+
+void api_fail(const struct http_request *req, struct http_response *res, const struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(failures); i++) {
+		if (failures[i].code != e->code)
+			continue;
+		if (failures[i].retry)
+			http_set_header(res, "Retry-After", "1");
+		http_error(req, res, failures[i].status, failures[i].name, "%s", e->text);
+		return;
+	}
+	log_error("request %s: %s", req->request_id, e->text);
+	http_error(req, res, 500, "internal_error", "the server failed; its log names the cause");
+}
+
+void api_not_found(const struct http_request *req, struct http_response *res, const char *what)
+{
+	char code[64];
+
+	(void)snprintf(code, sizeof(code), "%s_not_found", what);
+	http_error(req, res, 404, code, "no such %s", what);
+}
+
+void api_fail_about(const struct http_request *req, struct http_response *res, const char *what,
+                    const struct err *e)
+{
+	if (e->code == STORE_NOT_FOUND)
+		api_not_found(req, res, what);
+	else
+		api_fail(req, res, e);
+}
+
+void api_json(struct http_response *res, int status, struct json *o)
+{
+	res->status = status;
+	json_write(o, &res->body);
+	json_free(&o);
+}
+
+bool api_body(const struct http_request *req, struct http_response *res,
+              const struct json_field *fields, size_t n, const struct json **values,
+              struct json **ret_doc)
+{
+	struct json_faults faults = { 0 };
+	struct err e = ERR_INIT;
+
+	if (req->body_len == 0)
+		*ret_doc = json_new_object();
+	else if (json_parse(req->body, req->body_len, ret_doc, &e)) {
+		http_error(req, res, 400, "invalid_json", "%s", e.text);
+		return false;
+	}
+	if (json_fields(*ret_doc, "", fields, n, values, &faults))
+		return true;
+	http_error(req, res, 400, "invalid_json", "%s", faults.first.text);
+	return false;
+}
+
+struct query_check {
+	const char *const *names;
+	char unknown[64];
+};
+
+static void check_name(void *ctx, const char *name, const char *value)
+{
+	struct query_check *check = ctx;
+
+	(void)value;
+	for (const char *const *known = check->names; *known; known++)
+		if (strcmp(*known, name) == 0)
+			return;
+	(void)snprintf(check->unknown, sizeof(check->unknown), "%s", *name ? name : "(empty)");
+}
+
+bool api_query_known(const struct http_request *req, struct http_response *res,
+                     const char *const *names)
+{
+	struct query_check check = { .names = names };
+
+	http_each_query(req, check_name, &check);
+	if (!check.unknown[0])
+		return true;
+	http_error(req, res, 400, "invalid_query", "unknown query parameter %s", check.unknown);
+	return false;
+}
+
+bool api_limit(const struct http_request *req, struct http_response *res, size_t *ret_limit)
+{
+	const char *text = http_query(req, "limit");
+	unsigned long value = 50;
+	char *end;
+
+	if (text) {
+		value = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+		if (value < 1 || value > 100 || *end) {
+			http_error(req, res, 400, "invalid_limit",
+			           "limit is a number from 1 to 100");
+			return false;
+		}
+	}
+	*ret_limit = value;
+	return true;
+}
+
+const void *api_authenticate(void *ctx, const char *token, size_t len)
+{
+	const struct api *api = ctx;
+
+	return registry_authenticate(api->registry, token, len, NULL);
+}

@@ -1,0 +1,88 @@
+#include "daemon/api/api.h"
+#include "daemon/api/events.h"
+#include "daemon/api/requests.h"
+#include "daemon/api/sessions.h"
+#include "daemon/api/turns.h"
+#include "daemon/model/model.h"
+
+static void health(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	(void)req;
+	(void)ctx;
+	buf_adds(&res->body, "{\"ok\":true}");
+}
+
+static void ready(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	struct api *api = ctx;
+	struct err e = ERR_INIT;
+	struct json *o;
+
+	if (store_ping(api->store, &e)) {
+		api_fail(req, res, &e);
+		return;
+	}
+	o = json_new_object();
+	json_put_bool(o, "ready", true);
+	json_put_str(o, "boundary", api->boundary);
+	api_json(res, 200, o);
+}
+
+static void openapi(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	(void)req;
+	(void)ctx;
+	buf_add(&res->body, api_openapi, api_openapi_len);
+}
+
+static struct json *model_json(const struct model *m)
+{
+	struct json *o = json_new_object();
+
+	json_put_str(o, "id", m->id);
+	json_put_str(o, "label", m->label);
+	json_put_str(o, "provider", m->provider);
+	json_put_str(o, "connection", m->connection);
+	json_put_str(o, "transportModel", m->transport_model);
+	json_put_str(o, "dialect", m->dialect);
+	if (m->context_window)
+		json_put_int(o, "contextWindow", m->context_window);
+	else
+		json_put_null(o, "contextWindow");
+	return o;
+}
+
+static void models(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	struct json *o = json_new_object(), *data = json_new_array();
+
+	(void)req;
+	(void)ctx;
+	for (size_t i = 0; i < model_count(); i++)
+		json_push(data, model_json(model_at(i)));
+	json_put(o, "data", data);
+	api_json(res, 200, o);
+}
+
+const struct http_route *api_routes(void)
+{
+	static const struct http_route routes[] = {
+		{ "GET", "/healthz", health, HTTP_OPEN | HTTP_INLINE },
+		{ "GET", "/readyz", ready, HTTP_OPEN },
+		{ "GET", "/openapi.json", openapi, HTTP_OPEN | HTTP_INLINE },
+		{ "GET", "/v1/models", models, HTTP_INLINE },
+		{ "GET", "/v1/sessions", sessions_list, 0 },
+		{ "POST", "/v1/sessions", sessions_create, HTTP_DRAINS },
+		{ "GET", "/v1/sessions/{id}", sessions_show, 0 },
+		{ "POST", "/v1/sessions/{id}/turns", turns_create, HTTP_DRAINS },
+		{ "GET", "/v1/turns/{id}", turns_show, 0 },
+		{ "GET", "/v1/turns/{id}/result", turns_result, 0 },
+		{ "POST", "/v1/turns/{id}/cancel", turns_end, 0 },
+		{ "GET", "/v1/requests", requests_list, 0 },
+		{ "POST", "/v1/requests/{id}/resolve", requests_resolve, 0 },
+		{ "GET", "/v1/events", events_stream, HTTP_STREAM },
+		{ 0 },
+	};
+
+	return routes;
+}

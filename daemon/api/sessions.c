@@ -1,0 +1,255 @@
+#include "daemon/api/sessions.h"
+
+#include "common/buf.h"
+#include "common/clock.h"
+#include "daemon/api/api.h"
+#include "daemon/model/model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORKSPACE "/workspace"
+
+static struct json *session_json(const struct session *s)
+{
+	const struct model *m = model_find(s->model);
+	struct json *o = json_new_object(), *usage = json_new_object();
+
+	json_put_str(o, "id", s->id.text);
+	json_put_time(o, "createdAt", s->created_ms);
+	json_put_time(o, "updatedAt", s->updated_ms);
+	json_put_str(o, "provider", m ? m->provider : NULL);
+	json_put_str(o, "connection", m ? m->connection : NULL);
+	json_put_str(o, "model", s->model);
+	json_put_str(o, "transportModel", m ? m->transport_model : NULL);
+	json_put_str(o, "dialect", m ? m->dialect : NULL);
+	json_put_str(o, "cwd", s->cwd);
+	json_put_str(o, "effort", s->effort);
+	json_put_str(o, "title", s->title[0] ? s->title : NULL);
+	json_put_bool(o, "titleIsManual", s->title_is_manual);
+	json_put_bool(o, "archived", s->archived);
+	json_put_int(usage, "input", (int64_t)s->input_tokens);
+	json_put_int(usage, "output", (int64_t)s->output_tokens);
+	json_put_int(usage, "cached", (int64_t)s->cached_tokens);
+	json_put(o, "usage", usage);
+	return o;
+}
+
+/* -- create ---------------------------------------------------------------------- */
+
+/* Append one path segment; "." and "" do nothing, ".." takes one away. */
+static bool walk(struct buf *out, const char *segment, size_t len)
+{
+	if (len == 0 || (len == 1 && segment[0] == '.'))
+		return true;
+	if (len == 2 && memcmp(segment, "..", 2) == 0) {
+		if (out->len == 0)
+			return false;
+		buf_truncate(out, (size_t)(strrchr(out->data, '/') - out->data));
+		return true;
+	}
+	buf_addc(out, '/');
+	buf_add(out, segment, len);
+	return true;
+}
+
+/*
+ * The working directory, resolved by its text alone: the daemon never looks at a
+ * workspace.  Whether it exists is the guest's to say when something runs there.
+ */
+static bool resolve_cwd(const char *text, char ret_cwd[SESSION_CWD_MAX + 1])
+{
+	auto_buf struct buf out = BUF_INIT(SESSION_CWD_MAX);
+	const char *at = text;
+	size_t n = strlen(WORKSPACE);
+
+	if (*text != '/')
+		buf_adds(&out, WORKSPACE);
+	while (*at) {
+		size_t len = strcspn(at, "/");
+
+		if (!walk(&out, at, len))
+			return false;
+		at += len + (at[len] == '/');
+	}
+	if (buf_failed(&out) || out.len < n || memcmp(out.data, WORKSPACE, n) != 0 ||
+	    (out.data[n] && out.data[n] != '/'))
+		return false;
+	memcpy(ret_cwd, out.data, out.len + 1);
+	return true;
+}
+
+static bool effort_known(const char *effort)
+{
+	static const char *const names[] = { "none", "low", "medium", "high", "xhigh", "max" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (strcmp(names[i], effort) == 0)
+			return true;
+	return false;
+}
+
+static bool set_place(const struct http_request *req, struct http_response *res,
+                      const struct json *model, const struct json *cwd, struct session *s)
+{
+	const struct model *m = model ? model_find(json_str(model)) : model_at(0);
+
+	if (!m) {
+		http_error(req, res, 422, "model_not_available", "model: not in the catalogue");
+		return false;
+	}
+	(void)snprintf(s->model, sizeof(s->model), "%s", m->id);
+	if (!resolve_cwd(cwd ? json_str(cwd) : WORKSPACE, s->cwd)) {
+		http_error(req, res, 403, "workspace_not_allowed",
+		           "cwd: not below " WORKSPACE ", or longer than %d bytes",
+		           SESSION_CWD_MAX);
+		return false;
+	}
+	return true;
+}
+
+static bool set_words(const struct http_request *req, struct http_response *res,
+                      const struct json *effort, const struct json *title, struct session *s)
+{
+	const char *word = effort ? json_str(effort) : "medium";
+
+	if (!effort_known(word)) {
+		http_error(req, res, 422, "invalid_effort",
+		           "effort: one of none, low, medium, high, xhigh, max");
+		return false;
+	}
+	(void)snprintf(s->effort, sizeof(s->effort), "%s", word);
+	if (title && json_str_len(title) > SESSION_TITLE_MAX) {
+		http_error(req, res, 400, "invalid_json", "title: longer than %d bytes",
+		           SESSION_TITLE_MAX);
+		return false;
+	}
+	(void)snprintf(s->title, sizeof(s->title), "%s", title ? json_str(title) : "");
+	s->title_is_manual = title != NULL;
+	return true;
+}
+
+void sessions_create(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	static const struct json_field fields[] = {
+		{ "model", JSON_STRING, false, true },
+		{ "cwd", JSON_STRING, false, true },
+		{ "effort", JSON_STRING, false, true },
+		{ "title", JSON_STRING, false, true },
+	};
+	const struct json *v[ARRAY_LEN(fields)];
+	auto_json struct json *doc = NULL;
+	struct api *api = ctx;
+	struct session s = { .id = uuid_new() };
+	struct err e = ERR_INIT;
+
+	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc) ||
+	    !set_place(req, res, v[0], v[1], &s) || !set_words(req, res, v[2], v[3], &s))
+		return;
+	s.created_ms = s.updated_ms = clock_wall_ms();
+	if (session_insert(api->store, api_tenant(req), &s, &e))
+		api_fail(req, res, &e);
+	else
+		api_json(res, 201, session_json(&s));
+}
+
+/* -- show and list ---------------------------------------------------------------------- */
+
+void sessions_show(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	struct api *api = ctx;
+	struct session s;
+	struct uuid id;
+	struct err e = ERR_INIT;
+
+	if (!uuid_parse(req->params[0], &id))
+		api_not_found(req, res, "session");
+	else if (session_get(api->store, api_tenant(req), &id, &s, &e))
+		api_fail_about(req, res, "session", &e);
+	else
+		api_json(res, 200, session_json(&s));
+}
+
+/* A cursor is the place of the last row of a page: "<updated ms>.<id>". */
+static bool read_cursor(const struct http_request *req, struct http_response *res,
+                        struct session_key *ret)
+{
+	const char *text = http_query(req, "cursor");
+	char *dot;
+
+	*ret = (struct session_key){ 0 };
+	if (!text)
+		return true;
+	ret->updated_ms = *text >= '1' && *text <= '9' ? strtoull(text, &dot, 10) : 0;
+	if (ret->updated_ms && ret->updated_ms <= INT64_MAX / 1000 && *dot == '.' &&
+	    uuid_parse(dot + 1, &ret->id))
+		return true;
+	http_error(req, res, 400, "invalid_cursor", "cursor: not one that a page gave");
+	return false;
+}
+
+static bool read_filter(const struct http_request *req, struct http_response *res,
+                        enum session_filter *ret)
+{
+	const char *text = http_query(req, "archive");
+
+	*ret = SESSION_ACTIVE;
+	if (!text || strcmp(text, "active") == 0)
+		return true;
+	*ret = strcmp(text, "archived") == 0 ? SESSION_ARCHIVED : SESSION_ALL;
+	if (*ret == SESSION_ARCHIVED || strcmp(text, "all") == 0)
+		return true;
+	http_error(req, res, 400, "invalid_archive_filter", "archive: active, archived or all");
+	return false;
+}
+
+struct page {
+	struct json *data;
+	struct session_key last;
+};
+
+static void add_row(void *ctx, const struct session *row)
+{
+	struct page *page = ctx;
+
+	json_push(page->data, session_json(row));
+	page->last = (struct session_key){ row->updated_ms, row->id };
+}
+
+static void answer_page(struct http_response *res, struct page *page, bool more)
+{
+	struct json *o = json_new_object();
+	char cursor[64];
+
+	(void)snprintf(cursor, sizeof(cursor), "%" PRIu64 ".%s", page->last.updated_ms,
+	               page->last.id.text);
+	json_put(o, "data", page->data);
+	json_put_str(o, "nextCursor", more ? cursor : NULL);
+	api_json(res, 200, o);
+}
+
+void sessions_list(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	static const char *const known[] = { "archive", "cursor", "limit", NULL };
+	struct api *api = ctx;
+	struct session_key after;
+	enum session_filter filter;
+	struct page page;
+	struct err e = ERR_INIT;
+	bool more = false;
+	size_t limit;
+
+	if (!api_query_known(req, res, known) || !api_limit(req, res, &limit) ||
+	    !read_cursor(req, res, &after) || !read_filter(req, res, &filter))
+		return;
+	page.data = json_new_array();
+	if (session_list(api->store, api_tenant(req), filter, after.updated_ms ? &after : NULL,
+	                 limit, add_row, &page, &more, &e)) {
+		json_free(&page.data);
+		api_fail(req, res, &e);
+	} else {
+		answer_page(res, &page, more);
+	}
+}

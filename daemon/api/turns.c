@@ -1,0 +1,225 @@
+#include "daemon/api/turns.h"
+
+#include "daemon/api/api.h"
+#include "daemon/turn/output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ANSWER_CHARS 262144 /* characters of assistantText in a result */
+
+struct json *api_turn_json(const struct turn *t)
+{
+	struct json *o = json_new_object(), *error = NULL;
+
+	json_put_str(o, "id", t->id.text);
+	json_put_str(o, "sessionId", t->session.text);
+	json_put_str(o, "clientRequestId",
+	             t->client_request.text[0] ? t->client_request.text : NULL);
+	json_put_str(o, "status", turn_state_name(t->state));
+	json_put_str(o, "input", t->input);
+	json_put_time(o, "createdAt", t->created_ms);
+	json_put_time(o, "startedAt", t->started_ms);
+	json_put_time(o, "finishedAt", t->finished_ms);
+	if (t->error_code[0]) {
+		error = json_new_object();
+		json_put_str(error, "code", t->error_code);
+		json_put_str(error, "message", t->error);
+		json_put(o, "error", error);
+	} else {
+		json_put_null(o, "error");
+	}
+	return o;
+}
+
+/* The turn that the path names; the answer is made when there is none. */
+static bool find_turn(const struct http_request *req, struct http_response *res,
+                      const struct api *api, struct turn *ret)
+{
+	struct err e = ERR_INIT;
+	struct uuid id;
+
+	if (!uuid_parse(req->params[0], &id)) {
+		api_not_found(req, res, "turn");
+		return false;
+	}
+	if (turn_get(api->store, api_tenant(req), &id, ret, &e)) {
+		api_fail_about(req, res, "turn", &e);
+		return false;
+	}
+	return true;
+}
+
+/* -- create ---------------------------------------------------------------------- */
+
+static bool blank(const char *text)
+{
+	return text[strspn(text, " \t\r\n\v\f")] == '\0';
+}
+
+static bool read_turn(const struct http_request *req, struct http_response *res, struct turn *t)
+{
+	static const struct json_field fields[] = {
+		{ "clientRequestId", JSON_STRING, false, true },
+		{ "input", JSON_STRING, true, false },
+	};
+	const struct json *v[ARRAY_LEN(fields)];
+	auto_json struct json *doc = NULL;
+
+	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc))
+		return false;
+	if (v[0] && !uuid_parse(json_str(v[0]), &t->client_request)) {
+		http_error(req, res, 400, "invalid_json", "clientRequestId: not a lower-case UUID");
+		return false;
+	}
+	if (blank(json_str(v[1]))) {
+		http_error(req, res, 422, "empty_input", "input: nothing but white space");
+		return false;
+	}
+	t->input = strdup(json_str(v[1]));
+	return t->input != NULL;
+}
+
+static void fail_create(const struct http_request *req, struct http_response *res,
+                        const struct turn *t, const struct err *e)
+{
+	if (e->code == STORE_CONFLICT && t->client_request.text[0])
+		http_error(req, res, 409, "idempotency_conflict",
+		           "clientRequestId was used with another input");
+	else
+		api_fail_about(req, res, "session", e);
+}
+
+void turns_create(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	struct turn t = { 0 };
+	struct api *api = ctx;
+	struct err e = ERR_INIT;
+
+	if (!uuid_parse(req->params[0], &t.session)) {
+		api_not_found(req, res, "session");
+		return;
+	}
+	if (!read_turn(req, res, &t))
+		return;
+	if (turns_submit(api->turns, api_tenant(req), &t, &e))
+		fail_create(req, res, &t, &e);
+	else
+		api_json(res, 202, api_turn_json(&t));
+	turn_release(&t);
+}
+
+/* -- show, result, cancel ------------------------------------------------------------ */
+
+void turns_show(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	struct turn t = { 0 };
+
+	if (!find_turn(req, res, ctx, &t))
+		return;
+	api_json(res, 200, api_turn_json(&t));
+	turn_release(&t);
+}
+
+static struct json *tool_json(const struct item *result)
+{
+	struct json *o = json_new_object();
+
+	json_put_str(o, "callId", result->call_id);
+	json_put_str(o, "name", result->tool);
+	json_put_bool(o, "truncated", result->truncated);
+	json_put_bool(o, "lossy", result->lossy);
+	json_put_int(o, "totalBytes", (int64_t)result->total_bytes);
+	return o;
+}
+
+static struct json *completion_json(void)
+{
+	struct json *o = json_new_object();
+
+	json_put_str(o, "status", "completed");
+	json_put_null(o, "reason");
+	json_put_int(o, "reasoningTokens", 0);
+	return o;
+}
+
+static struct json *output_json(const struct turn *t, const struct item_list *list)
+{
+	struct json *o = json_new_object(), *tools = json_new_array();
+	const struct item *answer = NULL;
+	char id[80] = "";
+	size_t fits = 0;
+
+	for (size_t i = 0; i < list->count; i++) {
+		if (list->items[i].kind == ITEM_ASSISTANT)
+			answer = &list->items[i];
+		else if (list->items[i].kind == ITEM_TOOL_RESULT)
+			json_push(tools, tool_json(&list->items[i]));
+	}
+	if (answer) {
+		fits = output_prefix(answer->body, answer->body_len, ANSWER_CHARS);
+		(void)snprintf(id, sizeof(id), "%s-%u", t->id.text, answer->seq);
+	}
+	json_put_str(o, "responseId", id);
+	json_put_strn(o, "assistantText", answer ? answer->body : "", fits);
+	json_put_bool(o, "assistantTextTruncated", answer && fits < answer->body_len);
+	json_put(o, "completion", completion_json());
+	json_put(o, "tools", tools);
+	return o;
+}
+
+static void answer_result(const struct http_request *req, struct http_response *res,
+                          const struct api *api, const struct turn *t)
+{
+	struct item_list list = { 0 };
+	struct err e = ERR_INIT;
+	struct json *o;
+
+	if (t->state == TURN_COMPLETED &&
+	    turn_items(api->store, api_tenant(req), &t->id, &list, &e)) {
+		api_fail(req, res, &e);
+		return;
+	}
+	o = json_new_object();
+	json_put(o, "turn", api_turn_json(t));
+	if (t->state == TURN_COMPLETED)
+		json_put(o, "output", output_json(t, &list));
+	else
+		json_put_null(o, "output");
+	api_json(res, 200, o);
+	item_list_release(&list);
+}
+
+void turns_result(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	struct turn t = { 0 };
+
+	if (!find_turn(req, res, ctx, &t))
+		return;
+	if (turn_state_terminal(t.state))
+		answer_result(req, res, ctx, &t);
+	else
+		http_error(req, res, 409, "turn_not_terminal", "the turn is %s",
+		           turn_state_name(t.state));
+	turn_release(&t);
+}
+
+void turns_end(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	struct turn t = { 0 };
+	struct api *api = ctx;
+	struct err e = ERR_INIT;
+	struct uuid id;
+
+	if (!uuid_parse(req->params[0], &id)) {
+		api_not_found(req, res, "turn");
+		return;
+	}
+	if (turns_cancel(api->turns, api_tenant(req), &id, &t, &e)) {
+		api_fail_about(req, res, "turn", &e);
+		return;
+	}
+	api_json(res, turn_state_terminal(t.state) ? 200 : 202, api_turn_json(&t));
+	turn_release(&t);
+}

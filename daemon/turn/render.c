@@ -1,0 +1,35 @@
+#include "daemon/turn/render.h"
+
+#include "common/clock.h"
+
+#include <string.h>
+
+void json_put_time(struct json *o, const char *key, uint64_t wall_ms)
+{
+	char text[CLOCK_TEXT_SIZE];
+
+	if (wall_ms)
+		clock_format(wall_ms, text);
+	json_put_str(o, key, wall_ms ? text : NULL);
+}
+
+struct json *request_json(const struct request *q)
+{
+	static const char *const states[] = { "open", "answered", "withdrawn" };
+	struct json *o = json_new_object(), *options = NULL;
+	struct err e = ERR_INIT;
+
+	json_put_str(o, "id", q->id.text);
+	json_put_str(o, "turnId", q->turn.text);
+	json_put_str(o, "sessionId", q->session.text);
+	json_put_str(o, "kind", q->kind);
+	json_put_str(o, "prompt", q->prompt);
+	if (json_parse(q->options, strlen(q->options), &options, &e))
+		options = json_new_array();
+	json_put(o, "options", options);
+	json_put_time(o, "createdAt", q->created_ms);
+	json_put_str(o, "status", states[q->state]);
+	json_put_str(o, "decision", q->decision);
+	json_put_str(o, "value", q->value);
+	return o;
+}

@@ -1,0 +1,13 @@
+/* render.h - the public form of a human request, the same in events and in answers. */
+#ifndef DAEMON_TURN_RENDER_H
+#define DAEMON_TURN_RENDER_H
+
+#include "common/json.h"
+#include "daemon/store/turn.h"
+
+struct json *request_json(const struct request *q);
+
+/* RFC 3339 text, or null for 0. */
+void json_put_time(struct json *o, const char *key, uint64_t wall_ms);
+
+#endif
