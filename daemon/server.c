@@ -1,0 +1,171 @@
+#include "daemon/server.h"
+
+#include "common/cancel.h"
+#include "common/log.h"
+#include "daemon/api/api.h"
+#include "daemon/event/bus.h"
+#include "daemon/http/http.h"
+#include "daemon/launcher/message.h"
+#include "daemon/sandbox/sandbox.h"
+#include "daemon/store/store.h"
+#include "daemon/turn/turns.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+#define REPLAY_BYTES     ((size_t)4 * 1024 * 1024) /* of events kept for a tenant */
+#define START_TIMEOUT_MS 60000
+#define HEARTBEAT_MS     15000
+#define WORKERS          8
+#define CONNECTIONS      4096
+
+/* Everything the server process has, in the order in which it is made. */
+struct server {
+	const struct server_conf *conf;
+	int launcher_sock;
+	struct cancel end; /* the launcher wants us to end, or is gone */
+	atomic_bool orphaned;
+	struct store *store;
+	struct bus *bus;
+	struct sandboxes *sandboxes;
+	struct turns *turns;
+	struct api api;
+	struct http_server *http;
+};
+
+static void on_launcher(void *ctx, int op)
+{
+	struct server *s = ctx;
+
+	if (op != LAUNCHER_DRAIN)
+		atomic_store(&s->orphaned, true);
+	cancel_fire(&s->end);
+}
+
+/*
+ * The launcher ends the server with a message or SIGKILL.  A Ctrl-C at the terminal is
+ * the launcher's to handle, and a client that went away is no reason to die.
+ */
+static void ignore_signals(void)
+{
+	struct sigaction ignore = { .sa_handler = SIG_IGN };
+
+	(void)sigaction(SIGINT, &ignore, NULL);
+	(void)sigaction(SIGTERM, &ignore, NULL);
+	(void)sigaction(SIGPIPE, &ignore, NULL);
+}
+
+static int start_state(struct server *s, const char *socket_dir, struct err *e)
+{
+	const struct options *o = s->conf->options;
+	struct store_conf store = { socket_dir, o->max_db_connections };
+	struct bus_conf bus = {
+		.replay_events = o->event_replay_limit,
+		.replay_bytes = REPLAY_BYTES,
+		.tenant_subscribers = o->max_event_streams_per_tenant,
+	};
+
+	if (cancel_init(&s->end, e) || store_open(&store, &s->store, e))
+		return -1;
+	bus.generation = store_generation(s->store);
+	return bus_new(&bus, &s->bus, e);
+}
+
+static int start_work(struct server *s, struct err *e)
+{
+	const struct options *o = s->conf->options;
+	struct sandboxes_conf sandboxes = {
+		.launcher_sock = s->launcher_sock,
+		.start_timeout_ms = START_TIMEOUT_MS,
+		.idle_ms = o->sandbox_idle_seconds * 1000,
+		.launcher_message = on_launcher,
+		.ctx = s,
+	};
+	struct turns_conf turns = {
+		.max_running = o->max_running_turns,
+		.max_running_tenant = o->max_running_turns_per_tenant,
+		.max_queued = o->max_queued_turns,
+		.max_queued_tenant = o->max_queued_turns_per_tenant,
+	};
+
+	if (sandboxes_start(&sandboxes, &s->sandboxes, e))
+		return -1;
+	turns.store = s->store;
+	turns.bus = s->bus;
+	turns.sandboxes = s->sandboxes;
+	return turns_start(&turns, &s->turns, e);
+}
+
+static int start_http(struct server *s, struct err *e)
+{
+	const struct options *o = s->conf->options;
+	struct launcher_message ready = { .op = LAUNCHER_READY };
+	struct http_conf http = {
+		.host = o->host,
+		.port = (uint16_t)o->port,
+		.max_body = o->max_request_bytes,
+		.workers = WORKERS,
+		.max_connections = CONNECTIONS,
+		.max_streams = o->max_event_streams,
+		.heartbeat_ms = HEARTBEAT_MS,
+		.routes = api_routes(),
+		.authenticate = api_authenticate,
+		.ctx = &s->api,
+	};
+
+	s->api = (struct api){ s->conf->registry, s->store, s->turns, s->bus, o->boundary };
+	if (http_start(&http, &s->http, e))
+		return -1;
+	ready.port = http_port(s->http);
+	return launcher_send(s->launcher_sock, &ready, NULL, e);
+}
+
+static void wait_for_end(struct server *s)
+{
+	struct pollfd p = { .fd = s->end.fd, .events = POLLIN };
+
+	while (poll(&p, 1, -1) != 1)
+		;
+}
+
+/* In the reverse order; what was never made is skipped. */
+static void stop(struct server *s)
+{
+	if (s->http)
+		http_drain(s->http);
+	if (s->turns && !atomic_load(&s->orphaned) &&
+	    !turns_drain(s->turns, s->conf->options->drain_seconds))
+		log_warn("some turns did not end in time; they go on after the next start");
+		if (s->http)
+		http_stop(&s->http); /* first: its handlers use what follows */
+	if (s->turns)
+		turns_stop(&s->turns);
+	if (s->sandboxes)
+		sandboxes_stop(&s->sandboxes);
+	if (s->bus)
+		bus_free(&s->bus);
+	if (s->store)
+		store_close(&s->store);
+	cancel_release(&s->end);
+}
+
+int server_main(void *ctx, int launcher_sock, const char *database_socket_dir)
+{
+	struct server s = { .conf = ctx, .launcher_sock = launcher_sock, .end = { -1 } };
+	struct err e = ERR_INIT;
+	int rc;
+
+	ignore_signals();
+	rc = start_state(&s, database_socket_dir, &e);
+	if (rc == 0)
+		rc = start_work(&s, &e);
+	if (rc == 0)
+		rc = start_http(&s, &e);
+	if (rc == 0)
+		wait_for_end(&s);
+	else
+		log_error("%s", e.text);
+	stop(&s);
+	return rc == 0 && !atomic_load(&s.orphaned) ? 0 : 1;
+}

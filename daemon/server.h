@@ -1,0 +1,26 @@
+/*
+ * server.h - the process that faces the network.
+ *
+ * It parses HTTP, speaks to PostgreSQL over its Unix socket, and moves frames to and
+ * from sandboxes that the launcher starts.  It starts no program and opens no file of
+ * a tenant.
+ */
+#ifndef DAEMON_SERVER_H
+#define DAEMON_SERVER_H
+
+#include "daemon/options.h"
+#include "daemon/tenant/registry.h"
+
+struct server_conf {
+	const struct options *options;
+	const struct registry *registry;
+};
+
+/*
+ * The body of the server process (launcher.h): ctx is a struct server_conf.  Serves
+ * until the launcher says drain or is gone.  Returns the exit status: 0 after an
+ * orderly stop.
+ */
+int server_main(void *ctx, int launcher_sock, const char *database_socket_dir);
+
+#endif
