@@ -34,12 +34,12 @@ static inline int fd_take(int *fd)
 }
 
 /* Give up ownership of a heap pointer: evaluates to it and leaves NULL behind. */
-#define mem_take(pp)                     \
-	__extension__({                  \
-		__typeof__(pp) at = pp;  \
-		__typeof__(*at) v = *at; \
-		*at = NULL;              \
-		v;                       \
+#define mem_take(pp)                                  \
+	__extension__({                               \
+		__typeof__(pp) take_at = pp;          \
+		__typeof__(*take_at) took = *take_at; \
+		*take_at = NULL;                      \
+		took;                                 \
 	})
 
 /* Write all of data, restarting after signals.  For blocking descriptors. */
