@@ -1,0 +1,500 @@
+#include "daemon/options.h"
+
+#include "common/buf.h"
+#include "common/fd.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define POSTGRES_ROOT "/usr/lib/postgresql"
+#define PATH_BYTES    4096
+
+enum kind {
+	KIND_PATH,
+	KIND_ADDRESS,
+	KIND_NUMBER,
+	KIND_CHOICE, /* stored as the index of the word */
+};
+
+struct option_row {
+	const char *name;
+	const char *value; /* what the help calls it */
+	const char *help;
+	const char *standard; /* default; NULL = none, or found by find_defaults() */
+	const char *words[5]; /* of a choice */
+	size_t at;            /* offset in struct options */
+	size_t no_more_than;  /* offset of the limit that this one is a share of; 0 = none */
+	unsigned int min, max;
+	enum kind kind;
+	bool required;
+	bool in_check; /* also an option of "check" */
+};
+
+#define AT(member) .at = offsetof(struct options, member)
+#define PATH(n, v, member, ...)                                                   \
+	{                                                                         \
+		.name = n, .value = v, .kind = KIND_PATH, AT(member), __VA_ARGS__ \
+	}
+#define NUMBER(n, v, member, low, high, normal, ...)                                             \
+	{                                                                                        \
+		.name = n, .value = v, .kind = KIND_NUMBER, AT(member), .min = low, .max = high, \
+		.standard = normal, __VA_ARGS__                                                  \
+	}
+#define SHARE_OF(member) .no_more_than = offsetof(struct options, member)
+
+/* clang-format off */
+static const struct option_row rows[] = {
+	PATH("tenants", "FILE", tenants, .required = true,
+	     .help = "registry of the tenants"),
+	PATH("state", "DIR", state, .required = true, .in_check = true,
+	     .help = "private directory for the database and the tenants' guest state"),
+	PATH("rootfs", "DIR", rootfs, .required = true,
+	     .help = "root filesystem of the sandboxes, read only"),
+	{ .name = "boundary", .value = "PROFILE", .kind = KIND_CHOICE, AT(boundary),
+	  .standard = "service", .words = { "service", "development" },
+	  .help = "what holds tenants and the machine apart: service needs the cgroup of a "
+	          "system unit, development has no such limits and listens on loopback only" },
+	{ .name = "host", .value = "ADDRESS", .kind = KIND_ADDRESS, AT(host),
+	  .standard = "127.0.0.1", .help = "address to listen on" },
+	NUMBER("port", "N", port, 0, 65535, "4096",
+	       .help = "port to listen on; 0 = any free one"),
+	PATH("runner", "FILE", runner, .help = "cloister-runner (default: beside cloisterd)"),
+	PATH("guest", "FILE", guest, .help = "cloister-guest (default: beside cloisterd)"),
+	PATH("runsc", "FILE", runsc, .standard = "/usr/bin/runsc", .help = "gVisor"),
+	PATH("slirp4netns", "FILE", slirp4netns, .standard = "/usr/bin/slirp4netns",
+	     .help = "network of the sandboxes"),
+	PATH("postgres-bin", "DIR", postgres_bin,
+	     .help = "programs of PostgreSQL (default: the newest in " POSTGRES_ROOT ")"),
+	NUMBER("drain-seconds", "SECONDS", drain_seconds, 0, 3600, "25",
+	       .help = "how long running turns may go on when the service stops"),
+	NUMBER("sandbox-idle-seconds", "SECONDS", sandbox_idle_seconds, 1, 86400, "900",
+	       .help = "stop a sandbox that was idle that long"),
+	NUMBER("max-running-turns", "N", max_running_turns, 1, 1024, "16",
+	       .help = "turns that run at once"),
+	NUMBER("max-running-turns-per-tenant", "N", max_running_turns_per_tenant, 1, 1024, "4",
+	       SHARE_OF(max_running_turns), .help = "of these, of one tenant"),
+	NUMBER("max-queued-turns", "N", max_queued_turns, 1, 65536, "256",
+	       .help = "turns that wait to run"),
+	NUMBER("max-queued-turns-per-tenant", "N", max_queued_turns_per_tenant, 1, 65536, "64",
+	       SHARE_OF(max_queued_turns), .help = "of these, of one tenant"),
+	NUMBER("max-event-streams", "N", max_event_streams, 1, 65536, "1024",
+	       .help = "event streams open at once"),
+	NUMBER("max-event-streams-per-tenant", "N", max_event_streams_per_tenant, 1, 65536, "256",
+	       SHARE_OF(max_event_streams), .help = "of these, of one tenant"),
+	NUMBER("event-replay-limit", "N", event_replay_limit, 1, 100000, "1000",
+	       .help = "past events kept for streams that come back"),
+	NUMBER("max-request-bytes", "BYTES", max_request_bytes, 1024, 33554432, "1048576",
+	       .help = "largest body of a request"),
+	NUMBER("max-db-connections", "N", max_db_connections, 4, 200, "16",
+	       .help = "connections to PostgreSQL, over all tenants"),
+	{ .name = "log-level", .value = "LEVEL", .kind = KIND_CHOICE, AT(log_level),
+	  .standard = "info", .words = { "error", "warn", "info", "debug" },
+	  .help = "the most detailed messages that are written to standard error" },
+};
+/* clang-format on */
+
+/* -- storing a value ------------------------------------------------------------------- */
+
+static char **text_at(struct options *o, size_t at)
+{
+	return (char **)(void *)((char *)o + at);
+}
+
+static unsigned int *number_at(struct options *o, size_t at)
+{
+	return (unsigned int *)(void *)((char *)o + at);
+}
+
+static int store_text(struct options *o, size_t at, struct buf *text, struct err *e)
+{
+	if (buf_failed(text))
+		return err_set(e, EINVAL, "longer than %d bytes", PATH_BYTES);
+	*text_at(o, at) = buf_take(text);
+	return *text_at(o, at) ? 0 : err_set(e, ENOMEM, "no memory for the options");
+}
+
+static int set_text(struct options *o, size_t at, const char *value, struct err *e)
+{
+	auto_buf struct buf text = BUF_INIT(PATH_BYTES);
+
+	buf_adds(&text, value);
+	return store_text(o, at, &text, e);
+}
+
+static int set_path(struct options *o, size_t at, const char *value, struct err *e)
+{
+	auto_buf struct buf path = BUF_INIT(PATH_BYTES);
+	char cwd[PATH_BYTES + 1];
+
+	if (!*value)
+		return err_set(e, EINVAL, "must not be empty");
+	if (*value != '/') {
+		if (!getcwd(cwd, sizeof(cwd)))
+			return err_errno(e, "working directory");
+		buf_adds(&path, cwd);
+		buf_addc(&path, '/');
+	}
+	buf_adds(&path, value);
+	return store_text(o, at, &path, e);
+}
+
+static int set_address(struct options *o, size_t at, const char *value, struct err *e)
+{
+	struct in6_addr address;
+
+	if (inet_pton(AF_INET, value, &address) != 1 && inet_pton(AF_INET6, value, &address) != 1)
+		return err_set(e, EINVAL, "%.64s is not an IPv4 or IPv6 address", value);
+	return set_text(o, at, value, e);
+}
+
+static int set_number(struct options *o, const struct option_row *row, const char *value,
+                      struct err *e)
+{
+	size_t digits = strspn(value, "0123456789");
+	unsigned long v =
+		digits && digits <= 10 && !value[digits] ? strtoul(value, NULL, 10) : ULONG_MAX;
+
+	if (v < row->min || v > row->max)
+		return err_set(e, EINVAL, "%.64s is not a number from %u to %u", value, row->min,
+		               row->max);
+	*number_at(o, row->at) = (unsigned int)v;
+	return 0;
+}
+
+/* "service or development", "error, warn, info or debug". */
+static void list_words(const struct option_row *row, char *ret, size_t size)
+{
+	size_t len = 0;
+
+	ret[0] = '\0';
+	for (size_t i = 0; row->words[i] && len < size; i++)
+		len += (size_t)snprintf(ret + len, size - len, "%s%s",
+		                        !i                  ? ""
+		                        : row->words[i + 1] ? ", "
+		                                            : " or ",
+		                        row->words[i]);
+}
+
+static int set_choice(struct options *o, const struct option_row *row, const char *value,
+                      struct err *e)
+{
+	char words[64];
+
+	for (unsigned int i = 0; row->words[i]; i++) {
+		if (strcmp(row->words[i], value) == 0) {
+			*number_at(o, row->at) = i;
+			return 0;
+		}
+	}
+	list_words(row, words, sizeof(words));
+	return err_set(e, EINVAL, "%.64s is not one of %s", value, words);
+}
+
+static int set_value(struct options *o, const struct option_row *row, const char *value,
+                     struct err *e)
+{
+	int r = -1;
+
+	switch (row->kind) {
+	case KIND_PATH:
+		r = set_path(o, row->at, value, e);
+		break;
+	case KIND_ADDRESS:
+		r = set_address(o, row->at, value, e);
+		break;
+	case KIND_NUMBER:
+		r = set_number(o, row, value, e);
+		break;
+	case KIND_CHOICE:
+		r = set_choice(o, row, value, e);
+		break;
+	}
+	return r < 0 ? err_wrap(e, "--%s", row->name) : 0;
+}
+
+/* -- defaults -------------------------------------------------------------------------- */
+
+static int beside_program(struct options *o, size_t at, const char *name, struct err *e)
+{
+	char path[PATH_BYTES + 1];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	char *slash;
+
+	if (n < 0)
+		return err_errno(e, "/proc/self/exe");
+	path[n] = '\0';
+	slash = strrchr(path, '/');
+	if (!slash || (size_t)(slash + 1 - path) + strlen(name) > PATH_BYTES)
+		return err_set(e, EINVAL, "%.200s: no place for %s beside it", path, name);
+	(void)snprintf(slash + 1, sizeof(path) - (size_t)(slash + 1 - path), "%s", name);
+	return set_text(o, at, path, e);
+}
+
+int options_find_postgres(const char *root, char **ret_dir, struct err *e)
+{
+	auto_dir DIR *dir = opendir(root);
+	auto_buf struct buf found = BUF_INIT(PATH_BYTES);
+	const struct dirent *entry;
+	long newest = 0;
+
+	while (dir && (entry = readdir(dir))) {
+		char path[512];
+		char *end;
+		long version = strtol(entry->d_name, &end, 10);
+
+		(void)snprintf(path, sizeof(path), "%.200s/%.200s/bin/postgres", root,
+		               entry->d_name);
+		if (!*end && version > newest && access(path, X_OK) == 0)
+			newest = version;
+	}
+	if (!newest)
+		return err_set(
+			e, ENOENT,
+			"no PostgreSQL in %.200s; install the package postgresql or name the "
+			"directory of its programs",
+			root);
+	buf_addf(&found, "%s/%ld/bin", root, newest);
+	*ret_dir = buf_take(&found);
+	return *ret_dir ? 0 : err_set(e, ENOMEM, "no memory for the options");
+}
+
+static int find_defaults(struct options *o, struct err *e)
+{
+	if (!o->runner &&
+	    beside_program(o, offsetof(struct options, runner), "cloister-runner", e) < 0)
+		return err_wrap(e, "--runner");
+	if (!o->guest &&
+	    beside_program(o, offsetof(struct options, guest), "cloister-guest", e) < 0)
+		return err_wrap(e, "--guest");
+	if (!o->postgres_bin && options_find_postgres(POSTGRES_ROOT, &o->postgres_bin, e) < 0)
+		return err_wrap(e, "--postgres-bin");
+	return 0;
+}
+
+/* -- the whole ------------------------------------------------------------------------- */
+
+static bool is_loopback(const char *host)
+{
+	struct in_addr v4;
+	struct in6_addr v6;
+
+	if (inet_pton(AF_INET, host, &v4) == 1)
+		return ntohl(v4.s_addr) >> 24 == 127;
+	return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+static int check_boundary(const struct options *o, struct err *e)
+{
+	if (o->boundary == BOUNDARY_SERVICE)
+		return err_set(
+			e, ENOTSUP,
+			"--boundary: this version does not have the service profile; "
+			"--boundary development runs without cgroup limits, on loopback only");
+	if (!is_loopback(o->host))
+		return err_set(e, EINVAL,
+		               "--host: %.64s is not a loopback address (127.0.0.0/8 or ::1), and "
+		               "--boundary development allows no other",
+		               o->host);
+	return 0;
+}
+
+/* A tenant's share defaults to the whole where the whole is smaller than the default share. */
+static int check_share(struct options *o, const struct option_row *row, bool given, struct err *e)
+{
+	unsigned int *share = number_at(o, row->at), whole = *number_at(o, row->no_more_than);
+	const char *of = "";
+
+	if (*share <= whole)
+		return 0;
+	if (!given) {
+		*share = whole;
+		return 0;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (rows[i].at == row->no_more_than)
+			of = rows[i].name;
+	return err_set(e, EINVAL, "--%s: %u is more than --%s, %u", row->name, *share, of, whole);
+}
+
+static bool applies(const struct option_row *row, enum command command)
+{
+	return command == COMMAND_SERVE || (command == COMMAND_CHECK && row->in_check);
+}
+
+/* Fill in what was not given, then compare the values with one another. */
+static int complete(struct options *o, const bool *given, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const struct option_row *row = &rows[i];
+
+		if (given[i])
+			continue;
+		if (row->required)
+			return err_set(e, EINVAL, "--%s %s: required", row->name, row->value);
+		if (row->standard && set_value(o, row, row->standard, e) < 0)
+			return -1;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (rows[i].no_more_than && check_share(o, &rows[i], given[i], e) < 0)
+			return -1;
+	if (check_boundary(o, e) < 0)
+		return -1;
+	return find_defaults(o, e);
+}
+
+static const struct option_row *find_row(const char *name, size_t len, enum command command)
+{
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (strlen(rows[i].name) == len && strncmp(rows[i].name, name, len) == 0 &&
+		    applies(&rows[i], command))
+			return &rows[i];
+	return NULL;
+}
+
+static const char *command_name(enum command command)
+{
+	static const char *const names[] = { "", "serve", "check", "version" };
+
+	return names[command];
+}
+
+/* One option at argv[*at], with its value there or in the next argument. */
+static int parse_option(struct options *o, char *const argv[], int *at, bool *given, struct err *e)
+{
+	const char *name = argv[*at] + 2;
+	size_t len = strcspn(name, "=");
+	const struct option_row *row = find_row(name, len, o->command);
+	const char *value = name[len] ? name + len + 1 : argv[*at + 1];
+
+	if (!row)
+		return err_set(e, EINVAL, "--%.*s: no such option; see cloisterd %s --help",
+		               len > 64 ? 64 : (int)len, name, command_name(o->command));
+	if (!value)
+		return err_set(e, EINVAL, "--%s: needs a value", row->name);
+	if (given[row - rows])
+		return err_set(e, EINVAL, "--%s: given twice", row->name);
+	given[row - rows] = true;
+	*at += name[len] ? 0 : 1;
+	return set_value(o, row, value, e);
+}
+
+static int parse_operand(struct options *o, const char *value, struct err *e)
+{
+	if (o->command != COMMAND_CHECK || o->tenants)
+		return err_set(e, EINVAL, "%.64s: unexpected; see cloisterd %s --help", value,
+		               command_name(o->command));
+	if (set_path(o, offsetof(struct options, tenants), value, e) < 0)
+		return err_wrap(e, "FILE");
+	return 0;
+}
+
+static int parse_arguments(struct options *o, char *const argv[], struct err *e)
+{
+	bool given[ARRAY_LEN(rows)] = { false };
+
+	for (int i = 2; argv[i]; i++) {
+		int r;
+
+		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+			o->help = true;
+			return 0;
+		}
+		r = strncmp(argv[i], "--", 2) == 0 ? parse_option(o, argv, &i, given, e)
+		                                   : parse_operand(o, argv[i], e);
+		if (r < 0)
+			return -1;
+	}
+	if (o->command == COMMAND_CHECK && !o->tenants)
+		return err_set(e, EINVAL, "which FILE?  See cloisterd check --help");
+	return o->command == COMMAND_SERVE ? complete(o, given, e) : 0;
+}
+
+int options_parse(int argc, char *const argv[], struct options *ret, struct err *e)
+{
+	const char *word = argc > 1 ? argv[1] : NULL;
+
+	if (!word)
+		return err_set(e, EINVAL, "which command?  See cloisterd --help");
+	if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+		ret->help = true;
+		return 0;
+	}
+	for (enum command c = COMMAND_SERVE; c <= COMMAND_VERSION; c++)
+		if (strcmp(word, command_name(c)) == 0)
+			ret->command = c;
+	if (ret->command == COMMAND_NONE)
+		return err_set(e, EINVAL, "%.64s: no such command; see cloisterd --help", word);
+	if (parse_arguments(ret, argv, e) < 0) {
+		options_release(ret);
+		return -1;
+	}
+	if (ret->help) {
+		enum command topic = ret->command;
+
+		options_release(ret);
+		ret->command = topic;
+		ret->help = true;
+	}
+	return 0;
+}
+
+void options_release(struct options *o)
+{
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (rows[i].kind == KIND_PATH || rows[i].kind == KIND_ADDRESS)
+			free(*text_at(o, rows[i].at));
+	*o = (struct options){ .command = COMMAND_NONE };
+}
+
+/* -- help ------------------------------------------------------------------------------ */
+
+static void help_row(const struct option_row *row, bool required, FILE *out)
+{
+	char words[64];
+
+	(void)fprintf(out, "\n  --%s %s\n      %s", row->name, row->value, row->help);
+	if (row->kind == KIND_CHOICE) {
+		list_words(row, words, sizeof(words));
+		(void)fprintf(out, "\n      (%s; default %s)", words, row->standard);
+	} else if (row->kind == KIND_NUMBER) {
+		(void)fprintf(out, " (%u to %u; default %s)", row->min, row->max, row->standard);
+	} else if (required) {
+		(void)fputs(" (required)", out);
+	} else if (row->standard) {
+		(void)fprintf(out, " (default %s)", row->standard);
+	}
+}
+
+void options_help(enum command topic, FILE *out)
+{
+	static const char *const usage[] = {
+		[COMMAND_NONE] = "usage: cloisterd COMMAND [OPTION...]\n\n"
+				 "  serve     run the service\n"
+				 "  check     validate a registry of tenants\n"
+				 "  version   print the version\n\n"
+				 "cloisterd COMMAND --help lists the options of a command.\n",
+		[COMMAND_SERVE] = "usage: cloisterd serve --tenants FILE --state DIR --rootfs DIR "
+				  "[OPTION...]\n\n"
+				  "Runs the service in the foreground until TERM or INT.\n",
+		[COMMAND_CHECK] = "usage: cloisterd check FILE [--state DIR]\n\n"
+				  "Validates a registry of tenants as serve does, and prints every "
+				  "fault.\nExit status: 0 without a fault, 1 with any.\n",
+		[COMMAND_VERSION] = "usage: cloisterd version\n",
+	};
+	bool any = false;
+
+	(void)fputs(usage[topic], out);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		if (!applies(&rows[i], topic))
+			continue;
+		help_row(&rows[i], rows[i].required && topic == COMMAND_SERVE, out);
+		any = true;
+	}
+	if (any)
+		(void)fputc('\n', out);
+}

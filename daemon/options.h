@@ -1,0 +1,75 @@
+/*
+ * options.h - the command line of cloisterd: one table that is parsed, checked and printed.
+ */
+#ifndef DAEMON_OPTIONS_H
+#define DAEMON_OPTIONS_H
+
+#include "common/attr.h"
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum command {
+	COMMAND_NONE, /* in help only: all commands */
+	COMMAND_SERVE,
+	COMMAND_CHECK,
+	COMMAND_VERSION,
+};
+
+enum boundary {
+	BOUNDARY_SERVICE,
+	BOUNDARY_DEVELOPMENT,
+};
+
+/* Paths are absolute (relative ones are joined to the working directory) but not canonical. */
+struct options {
+	enum command command;
+	bool help; /* --help was given: print options_help(command); nothing below is set */
+
+	char *tenants; /* serve and check: the registry */
+	char *state;   /* NULL only with check */
+
+	/* serve; limits in the order of the help */
+	char *host; /* literal IPv4 or IPv6 address */
+	char *runner;
+	char *guest;
+	char *rootfs;
+	char *runsc;
+	char *slirp4netns;
+	char *postgres_bin;
+	unsigned int port;      /* 0 = any free one */
+	unsigned int boundary;  /* enum boundary */
+	unsigned int log_level; /* enum log_level */
+	unsigned int drain_seconds;
+	unsigned int sandbox_idle_seconds;
+	unsigned int max_running_turns;
+	unsigned int max_running_turns_per_tenant;
+	unsigned int max_queued_turns;
+	unsigned int max_queued_turns_per_tenant;
+	unsigned int max_event_streams;
+	unsigned int max_event_streams_per_tenant;
+	unsigned int event_replay_limit;
+	unsigned int max_request_bytes;
+	unsigned int max_db_connections;
+};
+
+#define auto_options __attribute__((cleanup(options_release)))
+
+/*
+ * Parse argv[1..argc).  On success *ret, which must be zeroed, owns its strings; on
+ * failure it is left zeroed and e holds one line for the user (exit status 2).
+ */
+int options_parse(int argc, char *const argv[], struct options *ret, struct err *e) must_check;
+
+void options_release(struct options *o);
+
+void options_help(enum command topic, FILE *out);
+
+/*
+ * The bin directory of the newest version below root (root/<major>/bin) that holds an
+ * executable postgres; owned by the caller.
+ */
+int options_find_postgres(const char *root, char **ret_dir, struct err *e) must_check;
+
+#endif
