@@ -55,13 +55,18 @@ struct stream_source {
 	 * next() or close(); 0 when there is nothing now; -1 when the stream is over.
 	 */
 	int (*next)(void *ctx, const char **ret_data, size_t *ret_len);
-	void (*close)(void *ctx); /* the client is gone or the server stops; called once */
+	/*
+	 * The client is gone or the server stops; called exactly once, also when the
+	 * stream never came to be.  A stream_wake() must have returned before close()
+	 * returns, and none may follow: take the lock under which the source wakes.
+	 */
+	void (*close)(void *ctx);
 	/* Told once, before the first next(): the handle for stream_wake(). */
 	void (*attached)(void *ctx, struct stream *stream);
 	void *ctx;
 };
 
-/* Ask the stream thread to call next().  Any thread; cheap; until close() was called. */
+/* Ask the stream thread to call next().  Any thread; cheap; never blocks. */
 void stream_wake(struct stream *stream);
 
 struct http_response {
@@ -88,6 +93,7 @@ enum http_route_flag {
 	HTTP_OPEN = 1,   /* no token needed */
 	HTTP_INLINE = 2, /* never blocks: answered by the loop thread */
 	HTTP_DRAINS = 4, /* refused with 503 server_stopping and Retry-After while draining */
+	HTTP_STREAM = 8, /* answers with a stream; HEAD is refused.  Needed to set res->stream */
 };
 
 struct http_route {
@@ -104,8 +110,12 @@ struct http_conf {
 	unsigned int workers;
 	unsigned int max_connections;
 	unsigned int max_streams;
-	unsigned int heartbeat_ms;       /* a comment after that much silence on a stream */
-	const struct http_route *routes; /* ended by method NULL */
+	unsigned int max_queued;   /* requests that wait for a worker; 0 = 64 for each worker */
+	unsigned int request_ms;   /* a whole request must arrive within this; 0 = 30 s */
+	unsigned int idle_ms;      /* a connection may be silent this long; 0 = 30 s */
+	unsigned int heartbeat_ms; /* a comment after that much silence on a stream; 0 = 15 s */
+	unsigned int stall_ms; /* a stream whose client takes nothing is cut after this; 0 = 30 s */
+	const struct http_route *routes; /* ended by method NULL; the first that matches wins */
 	/* The principal of a bearer token, or NULL.  Called in the loop thread; must not block. */
 	const void *(*authenticate)(void *ctx, const char *token, size_t len);
 	void *ctx; /* for handlers and authenticate */

@@ -1,0 +1,166 @@
+/*
+ * Connections: what libmicrohttpd reports about them, and the deadlines it lacks.
+ *
+ * Its own timeout is an idle timer that any byte restarts, so a head or body that
+ * drips in would hold a connection for ever.  Here every connection has one deadline,
+ * and the sweep shuts down the socket of those that are past it.
+ */
+#include "daemon/http/server.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#define HALF_CLOSED_MS 20 /* for requests that were pipelined before the client's end */
+
+void connection_set_deadline(struct connection *c, uint64_t deadline_ms)
+{
+	struct http_server *s = c->server;
+
+	c->deadline_ms = deadline_ms;
+	if (deadline_ms && (!s->sweep_ms || deadline_ms < s->sweep_ms))
+		s->sweep_ms = deadline_ms;
+}
+
+/* A request that did not arrive in time is told so; whoever sent nothing is not. */
+static void cut(struct connection *c)
+{
+	struct http_exchange *ex = c->exchange;
+
+	c->deadline_ms = 0;
+	if (ex && ex->stage == STAGE_BODY) {
+		http_error(&ex->req, &ex->res, 408, "request_timeout",
+		           "the request took too long to arrive");
+		response_send_raw(ex, c->fd);
+	}
+	(void)shutdown(c->fd, SHUT_RDWR);
+}
+
+void connection_sweep(struct http_server *s, uint64_t now_ms)
+{
+	uint64_t next = 0;
+
+	if (!s->sweep_ms || s->sweep_ms > now_ms)
+		return;
+	for (struct connection *c = s->connections; c; c = c->next) {
+		if (c->deadline_ms && c->deadline_ms <= now_ms)
+			cut(c);
+		if (c->deadline_ms && (!next || c->deadline_ms < next))
+			next = c->deadline_ms;
+	}
+	s->sweep_ms = next;
+}
+
+static struct connection *connection_of(struct MHD_Connection *mhd)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	return info ? info->socket_context : NULL;
+}
+
+static void opened(struct http_server *s, struct MHD_Connection *mhd, void **context)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct connection *c = calloc(1, sizeof(*c));
+
+	*context = c;
+	if (!c || !info) {
+		log_error("http: no memory for a connection");
+		return;
+	}
+	c->server = s;
+	c->fd = info->connect_fd;
+	c->next = s->connections;
+	if (c->next)
+		c->next->prev = c;
+	s->connections = c;
+	connection_set_deadline(c, clock_mono_ms() + s->conf.request_ms);
+}
+
+static void closed(struct http_server *s, struct connection *c)
+{
+	if (c->prev)
+		c->prev->next = c->next;
+	else
+		s->connections = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
+	if (c->linger && !atomic_load(&s->stopping))
+		linger_add(&s->linger, c->fd, clock_mono_ms());
+	s->run_again = true;
+	free(c);
+}
+
+void connection_notify(void *cls, struct MHD_Connection *mhd, void **context,
+                       enum MHD_ConnectionNotificationCode code)
+{
+	if (code == MHD_CONNECTION_NOTIFY_STARTED)
+		opened(cls, mhd, context);
+	else if (*context)
+		closed(cls, *context);
+}
+
+void *connection_request_line(void *cls, const char *target, struct MHD_Connection *mhd)
+{
+	struct http_server *s = cls;
+	struct connection *c = connection_of(mhd);
+	struct http_exchange *ex = c ? exchange_new(s, mhd, target ? target : "") : NULL;
+	uint64_t deadline = clock_mono_ms() + s->conf.request_ms;
+
+	if (!ex)
+		return NULL;
+	ex->connection = c;
+	c->exchange = ex;
+	if (c->half_closed || deadline < c->deadline_ms)
+		connection_set_deadline(c, deadline);
+	return ex;
+}
+
+enum MHD_Result connection_request(void *cls, struct MHD_Connection *mhd, const char *url,
+                                   const char *method, const char *version, const char *data,
+                                   size_t *len, void **context)
+{
+	struct http_server *s = cls;
+	struct http_exchange *ex = *context;
+
+	if (ex && ex->stage == STAGE_READY)
+		MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT,
+		                          server_idle_s(&s->conf));
+	return ex ? exchange_step(ex, method, url, version, data, len) : MHD_NO;
+}
+
+/* libmicrohttpd misses an end that came together with the request. */
+static bool at_end(int fd)
+{
+	char c;
+
+	return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+void connection_completed(void *cls, struct MHD_Connection *mhd, void **context,
+                          enum MHD_RequestTerminationCode code)
+{
+	struct http_server *s = cls;
+	struct http_exchange *ex = *context;
+	struct connection *c;
+
+	(void)mhd;
+	*context = NULL;
+	if (!ex)
+		return;
+	c = ex->connection;
+	c->exchange = NULL;
+	if (ex->stage == STAGE_SENDING)
+		s->sending--;
+	exchange_free(ex);
+	if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK)
+		return;
+	c->half_closed = at_end(c->fd);
+	connection_set_deadline(c, clock_mono_ms() + (c->half_closed ? HALF_CLOSED_MS
+	                                                             : (uint64_t)s->conf.idle_ms +
+	                                                                       s->conf.request_ms));
+}

@@ -1,0 +1,420 @@
+/*
+ * Start, loop and stop of the HTTP server.
+ *
+ * Flags and order matter with libmicrohttpd (0.9.75): MHD_USE_TURBO keeps it from
+ * shutting down sockets that the stream thread has taken over; in external mode a
+ * resume wakes nobody, so only the loop thread resumes and runs it right after; a
+ * stop with a suspended connection aborts the process, so the loop ends only when
+ * the workers are gone and every exchange has come back.
+ */
+#include "daemon/http/server.h"
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "common/log.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CONNECTION_MEMORY (32 * 1024)
+#define BACKLOG           4096
+#define STOP_GRACE_MS     2000 /* for answers that clients are slow to take */
+#define EVENTS            64
+#define SPARE_DESCRIPTORS 64 /* for everything that is neither connection nor stream */
+
+unsigned int server_idle_s(const struct http_conf *c)
+{
+	return c->idle_ms / 1000 + (c->idle_ms % 1000 != 0);
+}
+
+/* -- the loop thread ---------------------------------------------------------------- */
+static void ring(struct http_server *s)
+{
+	uint64_t one = 1;
+
+	/* Cannot fail but for a full counter, and then it is readable anyway. */
+	(void)!write(s->event_fd, &one, sizeof(one));
+}
+
+void server_done(struct http_server *s, struct http_exchange *ex)
+{
+	bool first;
+
+	ex->next = NULL;
+	pthread_mutex_lock(&s->done_lock);
+	first = !s->done;
+	*s->done_tail = ex;
+	s->done_tail = &ex->next;
+	pthread_mutex_unlock(&s->done_lock);
+	if (first)
+		ring(s);
+}
+
+/*
+ * A resumed connection is read before its answer is asked for, and one whose client
+ * has sent its end would be closed unanswered.  Connections with a timeout of their
+ * own are visited before any is read: so a resumed one gets a second more than the
+ * others, until connection_request() has answered.
+ */
+static void resume(struct http_exchange *ex)
+{
+	struct http_server *s = ex->server;
+
+	s->running--;
+	ex->stage = STAGE_READY;
+	MHD_set_connection_option(ex->mhd, MHD_CONNECTION_OPTION_TIMEOUT,
+	                          server_idle_s(&s->conf) + 1);
+	MHD_resume_connection(ex->mhd);
+}
+
+static void resume_done(struct http_server *s)
+{
+	struct http_exchange *ex;
+
+	pthread_mutex_lock(&s->done_lock);
+	ex = s->done;
+	s->done = NULL;
+	s->done_tail = &s->done;
+	pthread_mutex_unlock(&s->done_lock);
+	while (ex) {
+		struct http_exchange *next = ex->next;
+
+		resume(ex);
+		ex = next;
+	}
+}
+
+static void sooner(uint64_t *at_ms, uint64_t other_ms)
+{
+	if (other_ms && (!*at_ms || other_ms < *at_ms))
+		*at_ms = other_ms;
+}
+
+static int loop_timeout(struct http_server *s, uint64_t now_ms, uint64_t linger_ms,
+                        uint64_t stop_ms)
+{
+	MHD_UNSIGNED_LONG_LONG wait = 0;
+	uint64_t at = s->sweep_ms;
+
+	sooner(&at, linger_ms);
+	sooner(&at, stop_ms);
+	if (MHD_get_timeout(s->mhd, &wait) == MHD_YES)
+		sooner(&at, now_ms + wait);
+	return clock_left_ms(at);
+}
+
+static void loop_events(struct http_server *s, int timeout_ms)
+{
+	struct epoll_event events[EVENTS];
+	int n = epoll_wait(s->epoll_fd, events, EVENTS, timeout_ms);
+
+	for (int i = 0; i < n; i++) {
+		uint64_t count;
+
+		if (events[i].data.ptr == s)
+			(void)!read(s->event_fd, &count, sizeof(count));
+		else if (events[i].data.ptr)
+			linger_event(events[i].data.ptr);
+	}
+}
+
+/* At its limit libmicrohttpd stops to accept, and starts again only in the run after a close. */
+static void run(struct http_server *s)
+{
+	do {
+		s->run_again = false;
+		MHD_run(s->mhd);
+	} while (s->run_again);
+}
+
+/* Refuse new connections.  From here on requests on old ones are answered with 503. */
+static void quiesce(struct http_server *s)
+{
+	MHD_quiesce_daemon(s->mhd);
+	fd_close(&s->listen_fd);
+}
+
+static bool finished(const struct http_server *s, uint64_t now_ms, uint64_t stop_ms)
+{
+	if (!stop_ms || !atomic_load(&s->workers_gone) || s->running > 0)
+		return false;
+	return !s->sending || now_ms >= stop_ms;
+}
+
+static void *loop_main(void *arg)
+{
+	struct http_server *s = arg;
+	uint64_t now = clock_mono_ms();
+	uint64_t linger = 0, stop = 0;
+
+	while (!finished(s, now, stop)) {
+		loop_events(s, loop_timeout(s, now, linger, stop));
+		now = clock_mono_ms();
+		if (!stop && atomic_load(&s->stopping)) {
+			quiesce(s);
+			stop = now + STOP_GRACE_MS;
+		}
+		resume_done(s);
+		run(s);
+		connection_sweep(s, now);
+		linger = linger_expire(&s->linger, now);
+	}
+	return NULL;
+}
+
+/* -- start ---------------------------------------------------------------------------- */
+static void set_defaults(struct http_conf *c)
+{
+	const struct {
+		unsigned int *field;
+		unsigned int value;
+	} defaults[] = {
+		{ &c->workers, 4 },          { &c->max_queued, 64 * (c->workers ? c->workers : 4) },
+		{ &c->request_ms, 30000 },   { &c->idle_ms, 30000 },
+		{ &c->heartbeat_ms, 15000 }, { &c->stall_ms, 30000 },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(defaults); i++)
+		if (!*defaults[i].field)
+			*defaults[i].field = defaults[i].value;
+}
+
+static int check_limits(const struct http_conf *c, struct err *e)
+{
+	uint64_t need = (uint64_t)c->max_connections + c->max_streams + SPARE_DESCRIPTORS;
+	struct rlimit limit;
+
+	if (!c->max_connections)
+		return err_set(e, EINVAL, "http: max_connections must be at least 1");
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return err_errno(e, "http: getrlimit");
+	if (limit.rlim_cur >= need)
+		return 0;
+	return err_set(e, EMFILE,
+	               "http: %u connections and %u event streams need %llu descriptors, "
+	               "but the limit is %llu: raise it (ulimit -n, LimitNOFILE=)",
+	               c->max_connections, c->max_streams, (unsigned long long)need,
+	               (unsigned long long)limit.rlim_cur);
+}
+
+union address {
+	struct sockaddr any;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+static int parse_address(const struct http_conf *c, union address *ret, socklen_t *ret_len,
+                         struct err *e)
+{
+	*ret = (union address){ 0 };
+	if (inet_pton(AF_INET, c->host, &ret->v4.sin_addr) == 1) {
+		ret->v4.sin_family = AF_INET;
+		ret->v4.sin_port = htons(c->port);
+		*ret_len = sizeof(ret->v4);
+		return 0;
+	}
+	if (inet_pton(AF_INET6, c->host, &ret->v6.sin6_addr) == 1) {
+		ret->v6.sin6_family = AF_INET6;
+		ret->v6.sin6_port = htons(c->port);
+		*ret_len = sizeof(ret->v6);
+		return 0;
+	}
+	return err_set(e, EINVAL, "listen on %s: not an IPv4 or IPv6 address", c->host);
+}
+
+static int open_listener(struct http_server *s, struct err *e)
+{
+	union address at;
+	socklen_t len;
+	int on = 1;
+
+	if (parse_address(&s->conf, &at, &len, e) < 0)
+		return -1;
+	s->listen_fd = socket(at.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (s->listen_fd < 0 ||
+	    setsockopt(s->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+	    bind(s->listen_fd, &at.any, len) < 0 || listen(s->listen_fd, BACKLOG) < 0 ||
+	    getsockname(s->listen_fd, &at.any, &len) < 0)
+		return err_errno(e, "listen on %s port %u", s->conf.host, s->conf.port);
+	s->port = ntohs(at.any.sa_family == AF_INET ? at.v4.sin_port : at.v6.sin6_port);
+	return 0;
+}
+
+/* Paths are decoded by request.c. */
+static size_t keep_escapes(void *cls, struct MHD_Connection *mhd, char *text)
+{
+	(void)cls;
+	(void)mhd;
+	return strlen(text);
+}
+
+static void log_mhd(void *cls, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+
+/* Mostly about what clients did wrong, so not for the ordinary log. */
+static void log_mhd(void *cls, const char *fmt, va_list ap)
+{
+	char text[300];
+
+	(void)cls;
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
+	text[strcspn(text, "\n")] = '\0';
+	log_debug("libmicrohttpd: %s", text);
+}
+
+static int start_mhd(struct http_server *s, struct err *e)
+{
+	s->mhd = MHD_start_daemon(
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO | MHD_USE_ERROR_LOG, 0,
+		NULL, NULL, connection_request, s,                      /* */
+		MHD_OPTION_EXTERNAL_LOGGER, log_mhd, NULL,              /* first: start logs too */
+		MHD_OPTION_LISTEN_SOCKET, s->listen_fd,                 /* */
+		MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,                   /* threads block signals */
+		MHD_OPTION_CONNECTION_LIMIT, s->conf.max_connections,   /* */
+		MHD_OPTION_CONNECTION_TIMEOUT, server_idle_s(&s->conf), /* */
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+		MHD_OPTION_NOTIFY_CONNECTION, connection_notify, s,      /* */
+		MHD_OPTION_NOTIFY_COMPLETED, connection_completed, s,    /* */
+		MHD_OPTION_URI_LOG_CALLBACK, connection_request_line, s, /* */
+		MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,        /* */
+		MHD_OPTION_END);
+	if (!s->mhd) {
+		s->listen_fd = -1; /* closed by libmicrohttpd */
+		return err_set(e, EIO, "libmicrohttpd does not start");
+	}
+	return 0;
+}
+
+static int watch(const struct http_server *s, int fd, void *tag, struct err *e)
+{
+	struct epoll_event ev = { .events = EPOLLIN, .data.ptr = tag };
+
+	if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev) < 0)
+		return err_errno(e, "http: epoll_ctl");
+	return 0;
+}
+
+static int open_loop(struct http_server *s, struct err *e)
+{
+	const union MHD_DaemonInfo *info;
+
+	s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (s->epoll_fd < 0 || s->event_fd < 0)
+		return err_errno(e, "http: epoll, eventfd");
+	linger_init(&s->linger, s->epoll_fd);
+	if (start_mhd(s, e) < 0)
+		return -1;
+	info = MHD_get_daemon_info(s->mhd, MHD_DAEMON_INFO_EPOLL_FD);
+	if (!info)
+		return err_set(e, EIO, "libmicrohttpd has no epoll descriptor");
+	if (watch(s, s->event_fd, s, e) < 0)
+		return -1;
+	return watch(s, info->epoll_fd, NULL, e);
+}
+
+static int start_threads(struct http_server *s, struct err *e)
+{
+	int failed;
+
+	if (worker_start(s->conf.workers, s->conf.max_queued, &s->workers, e) < 0 ||
+	    stream_start(&s->conf, &s->streams, e) < 0)
+		return -1;
+	failed = pthread_create(&s->thread, NULL, loop_main, s);
+	if (failed)
+		return err_set(e, failed, "cannot start the thread of the HTTP loop");
+	s->thread_runs = true;
+	return 0;
+}
+
+/* Signals are the business of the thread that starts the server. */
+static int start_threads_without_signals(struct http_server *s, struct err *e)
+{
+	sigset_t all, old;
+	int ret;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &old);
+	ret = start_threads(s, e);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return ret;
+}
+
+int http_start(const struct http_conf *conf, struct http_server **ret, struct err *e)
+{
+	struct http_server *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return err_errno(e, "http server");
+	s->conf = *conf;
+	s->listen_fd = s->epoll_fd = s->event_fd = -1;
+	s->done_tail = &s->done;
+	linger_init(&s->linger, -1);
+	pthread_mutex_init(&s->done_lock, NULL);
+	set_defaults(&s->conf);
+	if (check_limits(&s->conf, e) < 0 || open_listener(s, e) < 0 || open_loop(s, e) < 0 ||
+	    start_threads_without_signals(s, e) < 0) {
+		http_stop(&s);
+		return -1;
+	}
+	*ret = s;
+	return 0;
+}
+
+/* -- stop ----------------------------------------------------------------------------- */
+uint16_t http_port(const struct http_server *s)
+{
+	return s->port;
+}
+
+void http_drain(struct http_server *s)
+{
+	atomic_store(&s->draining, true);
+}
+
+/* Everything that was handed out has come back when this returns. */
+static void stop_threads(struct http_server *s)
+{
+	atomic_store(&s->stopping, true);
+	if (s->thread_runs)
+		ring(s);
+	if (s->workers)
+		worker_stop(s->workers);
+	atomic_store(&s->workers_gone, true);
+	if (s->thread_runs) {
+		ring(s);
+		pthread_join(s->thread, NULL);
+	}
+}
+
+void http_stop(struct http_server **at)
+{
+	struct http_server *s = *at;
+
+	if (!s)
+		return;
+	stop_threads(s);
+	if (s->mhd) {
+		/* Or it would close the listening socket that is ours. */
+		if (s->listen_fd >= 0)
+			quiesce(s);
+		MHD_stop_daemon(s->mhd);
+	}
+	worker_free(&s->workers);
+	stream_stop(&s->streams);
+	linger_release(&s->linger);
+	fd_close(&s->listen_fd);
+	fd_close(&s->epoll_fd);
+	fd_close(&s->event_fd);
+	pthread_mutex_destroy(&s->done_lock);
+	free(s);
+	*at = NULL;
+}

@@ -1,0 +1,79 @@
+/*
+ * server.h - the state of the server and of its connections, inside daemon/http.
+ *
+ * One loop thread runs libmicrohttpd in external mode: an epoll over its descriptor
+ * and an eventfd.  Workers put finished exchanges on the list `done` and write the
+ * eventfd; only the loop thread touches libmicrohttpd.
+ */
+#ifndef DAEMON_HTTP_SERVER_H
+#define DAEMON_HTTP_SERVER_H
+
+#include "daemon/http/exchange.h"
+#include "daemon/http/linger.h"
+#include "daemon/http/stream.h"
+#include "daemon/http/worker.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct connection {
+	struct connection *prev, *next;
+	struct http_server *server;
+	int fd;                         /* borrowed from libmicrohttpd */
+	uint64_t deadline_ms;           /* cut then; 0 = never */
+	struct http_exchange *exchange; /* under way, or NULL */
+	bool linger;                    /* read on for a while after the last answer */
+	bool half_closed;               /* the client has sent all it will send */
+};
+
+struct http_server {
+	struct http_conf conf;
+	int listen_fd;
+	int epoll_fd;
+	int event_fd;
+	uint16_t port;
+	struct MHD_Daemon *mhd;
+	struct worker_pool *workers;
+	struct stream_pool *streams;
+	bool thread_runs;
+	pthread_t thread;
+	atomic_bool draining;
+	atomic_bool stopping;     /* accept nothing more, answer 503 */
+	atomic_bool workers_gone; /* the loop may end when it has sent everything */
+
+	pthread_mutex_t done_lock;
+	struct http_exchange *done, **done_tail;
+
+	/* of the loop thread */
+	struct linger_list linger;
+	struct connection *connections;
+	uint64_t sweep_ms;    /* no deadline is earlier */
+	unsigned int running; /* suspended exchanges */
+	unsigned int sending; /* answers not fully sent */
+	bool run_again;       /* a connection was closed */
+};
+
+/* The idle timeout in the unit of libmicrohttpd. */
+unsigned int server_idle_s(const struct http_conf *c);
+
+/* Hand a finished exchange back to the loop thread.  Any thread. */
+void server_done(struct http_server *s, struct http_exchange *ex);
+
+/* -- connection.c: the loop thread only ---------------------------------------------- */
+/* Cut the connection at that moment; 0 = never. */
+void connection_set_deadline(struct connection *c, uint64_t deadline_ms);
+
+/* Cut what is past its deadline. */
+void connection_sweep(struct http_server *s, uint64_t now_ms);
+
+/* Callbacks of libmicrohttpd; cls is the server. */
+void connection_notify(void *cls, struct MHD_Connection *mhd, void **context,
+                       enum MHD_ConnectionNotificationCode code);
+void *connection_request_line(void *cls, const char *target, struct MHD_Connection *mhd);
+enum MHD_Result connection_request(void *cls, struct MHD_Connection *mhd, const char *url,
+                                   const char *method, const char *version, const char *data,
+                                   size_t *len, void **context);
+void connection_completed(void *cls, struct MHD_Connection *mhd, void **context,
+                          enum MHD_RequestTerminationCode code);
+
+#endif
