@@ -1,0 +1,463 @@
+#include "common/test.h"
+
+#include "common/fd.h"
+#include "common/log.h"
+#include "daemon/options.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* What every call of serve needs. */
+#define NEEDED           "--tenants", "/t.json", "--state", "/s", "--rootfs", "/r", "--postgres-bin", "/p"
+#define SERVE            "serve", NEEDED, "--boundary", "development"
+#define parse(o, e, ...) parse_list(o, e, (const char *const[]){ "cloisterd", __VA_ARGS__, NULL })
+
+static int parse_list(struct options *o, struct err *e, const char *const *list)
+{
+	char *argv[40];
+	int argc = 0, r;
+
+	while (list[argc]) {
+		argv[argc] = strdup(list[argc]);
+		assert_non_null(argv[argc]);
+		argc++;
+	}
+	argv[argc] = NULL;
+	r = options_parse(argc, argv, o, e);
+	while (argc-- > 0)
+		free(argv[argc]);
+	return r;
+}
+
+#define refuse(text, ...) refuse_list(text, (const char *const[]){ "cloisterd", __VA_ARGS__, NULL })
+
+static void refuse_list(const char *text, const char *const *list)
+{
+	static const struct options zero;
+	struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	assert_int_equal(parse_list(&o, &e, list), -1);
+	assert_string_equal(e.text, text);
+	assert_memory_equal(&o, &zero, sizeof(o));
+}
+
+static void test_defaults(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+	char beside[4096];
+	ssize_t n = readlink("/proc/self/exe", beside, sizeof(beside) - 1);
+
+	(void)state;
+	assert_int_equal(parse(&o, &e, SERVE), 0);
+	assert_int_equal(o.command, COMMAND_SERVE);
+	assert_false(o.help);
+	assert_string_equal(o.tenants, "/t.json");
+	assert_string_equal(o.state, "/s");
+	assert_string_equal(o.rootfs, "/r");
+	assert_string_equal(o.postgres_bin, "/p");
+	assert_string_equal(o.host, "127.0.0.1");
+	assert_string_equal(o.runsc, "/usr/bin/runsc");
+	assert_string_equal(o.slirp4netns, "/usr/bin/slirp4netns");
+	assert_int_equal(o.port, 4096);
+	assert_int_equal(o.boundary, BOUNDARY_DEVELOPMENT);
+	assert_int_equal(o.log_level, LOG_INFO);
+	assert_int_equal(o.drain_seconds, 25);
+	assert_int_equal(o.sandbox_idle_seconds, 900);
+	assert_int_equal(o.max_running_turns, 16);
+	assert_int_equal(o.max_running_turns_per_tenant, 4);
+	assert_int_equal(o.max_queued_turns, 256);
+	assert_int_equal(o.max_queued_turns_per_tenant, 64);
+	assert_int_equal(o.max_event_streams, 1024);
+	assert_int_equal(o.max_event_streams_per_tenant, 256);
+	assert_int_equal(o.event_replay_limit, 1000);
+	assert_int_equal(o.max_request_bytes, 1048576);
+	assert_int_equal(o.max_db_connections, 16);
+	assert_true(n > 0);
+	beside[n] = '\0';
+	*strrchr(beside, '/') = '\0';
+	assert_memory_equal(o.runner, beside, strlen(beside));
+	assert_string_equal(o.runner + strlen(beside), "/cloister-runner");
+	assert_string_equal(o.guest + strlen(beside), "/cloister-guest");
+}
+
+static void test_both_spellings(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(&o, &e, SERVE, "--port=0", "--log-level", "debug", "--runner=/a=b",
+	                       "--guest", "--port"),
+	                 0);
+	assert_int_equal(o.port, 0);
+	assert_int_equal(o.log_level, LOG_DEBUG);
+	assert_string_equal(o.runner, "/a=b");
+	/* A value is a value, whatever it looks like. */
+	assert_string_equal(strrchr(o.guest, '/'), "/--port");
+}
+
+static const struct {
+	const char *name;
+	unsigned int min, max;
+	size_t at;
+} numbers[] = {
+	{ "port", 0, 65535, offsetof(struct options, port) },
+	{ "drain-seconds", 0, 3600, offsetof(struct options, drain_seconds) },
+	{ "sandbox-idle-seconds", 1, 86400, offsetof(struct options, sandbox_idle_seconds) },
+	{ "max-running-turns", 1, 1024, offsetof(struct options, max_running_turns) },
+	{ "max-queued-turns", 1, 65536, offsetof(struct options, max_queued_turns) },
+	{ "max-event-streams", 1, 65536, offsetof(struct options, max_event_streams) },
+	{ "event-replay-limit", 1, 100000, offsetof(struct options, event_replay_limit) },
+	{ "max-request-bytes", 1024, 33554432, offsetof(struct options, max_request_bytes) },
+	{ "max-db-connections", 4, 200, offsetof(struct options, max_db_connections) },
+};
+
+static void try_number(const char *name, long value, unsigned int min, unsigned int max, size_t at)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+	char option[64], want[128];
+	int r;
+
+	(void)snprintf(option, sizeof(option), "--%s=%ld", name, value);
+	r = parse(&o, &e, SERVE, option);
+	if (value >= (long)min && value <= (long)max) {
+		assert_int_equal(r, 0);
+		assert_int_equal(*(unsigned int *)(void *)((char *)&o + at), value);
+		return;
+	}
+	(void)snprintf(want, sizeof(want), "--%s: %ld is not a number from %u to %u", name, value,
+	               min, max);
+	assert_int_equal(r, -1);
+	assert_string_equal(e.text, want);
+}
+
+static void test_bounds(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+		long min = numbers[i].min, max = numbers[i].max;
+		const long values[] = { min - 1, min, max, max + 1 };
+
+		for (size_t k = 0; k < ARRAY_LEN(values); k++)
+			try_number(numbers[i].name, values[k], numbers[i].min, numbers[i].max,
+			           numbers[i].at);
+	}
+}
+
+static void test_what_is_no_number(void **state)
+{
+	static const char *const bad[] = { "",
+		                           " 1",
+		                           "1 ",
+		                           "+1",
+		                           "-1",
+		                           "0x10",
+		                           "1e3",
+		                           "1.0",
+		                           "four",
+		                           "\xd9\xa1",
+		                           "70000",
+		                           "4294967297",
+		                           "18446744073709551617",
+		                           "99999999999999999999999" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		char want[128];
+
+		(void)snprintf(want, sizeof(want), "--port: %s is not a number from 0 to 65535",
+		               bad[i]);
+		refuse(want, SERVE, "--port", bad[i]);
+	}
+}
+
+static void test_refusals(void **state)
+{
+	(void)state;
+	refuse("serv: no such command; see cloisterd --help", "serv");
+	refuse("--port: no such command; see cloisterd --help", "--port", "1");
+	refuse("--tenants FILE: required", "serve");
+	refuse("--state DIR: required", "serve", "--tenants", "/t", "--rootfs", "/r");
+	refuse("--rootfs DIR: required", "serve", "--tenants", "/t", "--state", "/s");
+	refuse("--por: no such option; see cloisterd serve --help", SERVE, "--por", "1");
+	refuse("--port-: no such option; see cloisterd serve --help", SERVE, "--port-=1");
+	refuse("--: no such option; see cloisterd serve --help", SERVE, "--");
+	refuse("-p: unexpected; see cloisterd serve --help", SERVE, "-p");
+	refuse("extra: unexpected; see cloisterd serve --help", SERVE, "extra");
+	refuse("--port: needs a value", SERVE, "--port");
+	refuse("--port: given twice", SERVE, "--port", "1", "--port=1");
+	refuse("--runsc: must not be empty", SERVE, "--runsc", "");
+	refuse("--log-level: all is not one of error, warn, info or debug", SERVE, "--log-level",
+	       "all");
+	refuse("--boundary: none is not one of service or development", "serve", NEEDED,
+	       "--boundary", "none");
+	refuse("--host: localhost is not an IPv4 or IPv6 address", SERVE, "--host", "localhost");
+	refuse("--host: 127.1 is not an IPv4 or IPv6 address", SERVE, "--host", "127.1");
+	refuse("--host: [::1] is not an IPv4 or IPv6 address", SERVE, "--host=[::1]");
+}
+
+static void test_no_arguments(void **state)
+{
+	struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+	char name[] = "cloisterd";
+	char *argv[] = { name, NULL }, *nothing[] = { NULL };
+
+	(void)state;
+	assert_int_equal(options_parse(1, argv, &o, &e), -1);
+	assert_string_equal(e.text, "which command?  See cloisterd --help");
+	assert_int_equal(options_parse(0, nothing, &o, &e), -1);
+}
+
+/* Service is the default, and a wish for it is never served with less. */
+static void test_service_boundary(void **state)
+{
+	static const char text[] = "--boundary: this version does not have the service profile; "
+				   "--boundary development runs without cgroup limits, on "
+				   "loopback only";
+
+	(void)state;
+	refuse(text, "serve", NEEDED);
+	refuse(text, "serve", NEEDED, "--boundary", "service");
+}
+
+static void test_loopback_only(void **state)
+{
+	static const struct {
+		const char *host;
+		bool good;
+	} hosts[] = {
+		{ "127.0.0.1", true },
+		{ "127.255.255.254", true },
+		{ "::1", true },
+		{ "0:0:0:0:0:0:0:1", true },
+		{ "0.0.0.0", false },
+		{ "126.255.255.255", false },
+		{ "128.0.0.1", false },
+		{ "10.0.0.1", false },
+		{ "::", false },
+		{ "::2", false },
+		{ "::ffff:127.0.0.1", false },
+		{ "1::1", false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
+		auto_options struct options o = { .command = COMMAND_NONE };
+		struct err e = ERR_INIT;
+		int r = parse(&o, &e, SERVE, "--host", hosts[i].host);
+
+		assert_int_equal(r, hosts[i].good ? 0 : -1);
+		if (!hosts[i].good)
+			assert_non_null(strstr(e.text, "is not a loopback address"));
+	}
+}
+
+static void test_shares(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	refuse("--max-running-turns-per-tenant: 17 is more than --max-running-turns, 16", SERVE,
+	       "--max-running-turns-per-tenant", "17");
+	refuse("--max-queued-turns-per-tenant: 3 is more than --max-queued-turns, 2", SERVE,
+	       "--max-queued-turns-per-tenant", "3", "--max-queued-turns", "2");
+	refuse("--max-event-streams-per-tenant: 1025 is more than --max-event-streams, 1024", SERVE,
+	       "--max-event-streams-per-tenant", "1025");
+	assert_int_equal(parse(&o, &e, SERVE, "--max-running-turns", "2",
+	                       "--max-queued-turns-per-tenant=256"),
+	                 0);
+	assert_int_equal(o.max_running_turns_per_tenant, 2);
+	assert_int_equal(o.max_queued_turns_per_tenant, 256);
+	assert_int_equal(o.max_event_streams_per_tenant, 256);
+}
+
+static void test_paths_become_absolute(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	auto_free char *cwd = getcwd(NULL, 0);
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_non_null(cwd);
+	assert_int_equal(parse(&o, &e, "check", "sub/t.json", "--state", "s"), 0);
+	assert_int_equal(o.command, COMMAND_CHECK);
+	assert_memory_equal(o.tenants, cwd, strlen(cwd));
+	assert_string_equal(o.tenants + strlen(cwd), "/sub/t.json");
+	assert_string_equal(o.state + strlen(cwd), "/s");
+}
+
+static void test_path_length(void **state)
+{
+	char path[4098];
+
+	(void)state;
+	memset(path, 'a', sizeof(path));
+	path[0] = '/';
+	path[4097] = '\0';
+	refuse("--runsc: longer than 4096 bytes", SERVE, "--runsc", path);
+	path[4096] = '\0';
+	{
+		auto_options struct options o = { .command = COMMAND_NONE };
+		struct err e = ERR_INIT;
+
+		assert_int_equal(parse(&o, &e, SERVE, "--runsc", path), 0);
+		assert_string_equal(o.runsc, path);
+	}
+	refuse("--runsc: longer than 4096 bytes", SERVE, "--runsc", path + 1); /* relative */
+}
+
+static void test_check(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(&o, &e, "check", "/t.json"), 0);
+	assert_string_equal(o.tenants, "/t.json");
+	assert_null(o.state);
+	refuse("which FILE?  See cloisterd check --help", "check");
+	refuse("/b: unexpected; see cloisterd check --help", "check", "/a", "/b");
+	refuse("--port: no such option; see cloisterd check --help", "check", "/a", "--port", "1");
+	refuse("FILE: must not be empty", "check", "");
+	refuse("x: unexpected; see cloisterd version --help", "version", "x");
+}
+
+static void test_version_needs_nothing(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(&o, &e, "version"), 0);
+	assert_int_equal(o.command, COMMAND_VERSION);
+}
+
+static void help_of(enum command topic, char **ret)
+{
+	size_t len;
+	FILE *out = open_memstream(ret, &len);
+
+	assert_non_null(out);
+	options_help(topic, out);
+	assert_int_equal(fclose(out), 0);
+}
+
+static void test_help(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	auto_free char *all = NULL, *serve = NULL, *check = NULL;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(&o, &e, "--help"), 0);
+	assert_true(o.help && o.command == COMMAND_NONE);
+	/* It is answered before anything that is missing or wrong behind it. */
+	assert_int_equal(parse(&o, &e, "serve", "--port", "1", "--help", "--nonsense"), 0);
+	assert_true(o.help && o.command == COMMAND_SERVE);
+	help_of(COMMAND_NONE, &all);
+	help_of(COMMAND_SERVE, &serve);
+	help_of(COMMAND_CHECK, &check);
+	assert_non_null(strstr(all, "check"));
+	assert_null(strstr(all, "--port"));
+	for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+		char range[64], name[64];
+
+		(void)snprintf(name, sizeof(name), "--%s ", numbers[i].name);
+		(void)snprintf(range, sizeof(range), "(%u to %u; default ", numbers[i].min,
+		               numbers[i].max);
+		assert_non_null(strstr(serve, name));
+		assert_non_null(strstr(serve, range));
+	}
+	assert_non_null(strstr(serve, "(service or development; default service)"));
+	assert_non_null(strstr(check, "--state DIR"));
+	assert_null(strstr(check, "--port"));
+	assert_null(strstr(check, "(required)"));
+}
+
+static void make_program(const char *root, const char *name, mode_t mode)
+{
+	char path[256];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/%s", root, name);
+	assert_int_equal(mkdir(path, 0700), 0);
+	(void)snprintf(path, sizeof(path), "%s/%s/bin", root, name);
+	assert_int_equal(mkdir(path, 0700), 0);
+	if (!mode)
+		return;
+	(void)snprintf(path, sizeof(path), "%s/%s/bin/postgres", root, name);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, mode);
+	assert_true(fd >= 0);
+	fd_close(&fd);
+}
+
+static void remove_program(const char *root, const char *name)
+{
+	char path[256];
+
+	(void)snprintf(path, sizeof(path), "%s/%s/bin/postgres", root, name);
+	(void)unlink(path);
+	(void)snprintf(path, sizeof(path), "%s/%s/bin", root, name);
+	assert_int_equal(rmdir(path), 0);
+	(void)snprintf(path, sizeof(path), "%s/%s", root, name);
+	assert_int_equal(rmdir(path), 0);
+}
+
+static void test_newest_postgres(void **state)
+{
+	static const struct {
+		const char *name;
+		mode_t mode;
+	} found[] = { { "9.6", 0700 }, { "9", 0700 },   { "15", 0700 }, { "17", 0600 },
+		      { "18", 0 },     { "x99", 0700 }, { "99x", 0700 } };
+	char root[] = "/tmp/options-XXXXXX", want[64];
+	auto_free char *dir = NULL;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_non_null(mkdtemp(root));
+	assert_int_equal(options_find_postgres(root, &dir, &e), -1);
+	assert_int_equal(e.code, ENOENT);
+	assert_non_null(strstr(e.text, "install the package postgresql"));
+	for (size_t i = 0; i < ARRAY_LEN(found); i++)
+		make_program(root, found[i].name, found[i].mode);
+	assert_int_equal(options_find_postgres(root, &dir, &e), 0);
+	(void)snprintf(want, sizeof(want), "%s/15/bin", root);
+	assert_string_equal(dir, want);
+	for (size_t i = 0; i < ARRAY_LEN(found); i++)
+		remove_program(root, found[i].name);
+	assert_int_equal(rmdir(root), 0);
+	assert_int_equal(options_find_postgres(root, &dir, &e), -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_defaults),
+		cmocka_unit_test(test_both_spellings),
+		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_what_is_no_number),
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_no_arguments),
+		cmocka_unit_test(test_service_boundary),
+		cmocka_unit_test(test_loopback_only),
+		cmocka_unit_test(test_shares),
+		cmocka_unit_test(test_paths_become_absolute),
+		cmocka_unit_test(test_path_length),
+		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_version_needs_nothing),
+		cmocka_unit_test(test_help),
+		cmocka_unit_test(test_newest_postgres),
+	};
+
+	return RUN_TESTS(tests);
+}
