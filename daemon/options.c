@@ -19,6 +19,7 @@ enum kind {
 	KIND_ADDRESS,
 	KIND_NUMBER,
 	KIND_CHOICE, /* stored as the index of the word */
+	KIND_WORD,   /* stored as the word, which is static */
 };
 
 struct option_row {
@@ -55,7 +56,7 @@ static const struct option_row rows[] = {
 	     .help = "private directory for the database and the tenants' guest state"),
 	PATH("rootfs", "DIR", rootfs, .required = true,
 	     .help = "root filesystem of the sandboxes, read only"),
-	{ .name = "boundary", .value = "PROFILE", .kind = KIND_CHOICE, AT(boundary),
+	{ .name = "boundary", .value = "PROFILE", .kind = KIND_WORD, AT(boundary),
 	  .standard = "service", .words = { "service", "development" },
 	  .help = "what holds tenants and the machine apart: service needs the cgroup of a "
 	          "system unit, development has no such limits and listens on loopback only" },
@@ -103,6 +104,11 @@ static const struct option_row rows[] = {
 static char **text_at(struct options *o, size_t at)
 {
 	return (char **)(void *)((char *)o + at);
+}
+
+static const char **word_at(struct options *o, size_t at)
+{
+	return (const char **)(void *)((char *)o + at);
 }
 
 static unsigned int *number_at(struct options *o, size_t at)
@@ -186,10 +192,13 @@ static int set_choice(struct options *o, const struct option_row *row, const cha
 	char words[64];
 
 	for (unsigned int i = 0; row->words[i]; i++) {
-		if (strcmp(row->words[i], value) == 0) {
+		if (strcmp(row->words[i], value) != 0)
+			continue;
+		if (row->kind == KIND_WORD)
+			*word_at(o, row->at) = row->words[i];
+		else
 			*number_at(o, row->at) = i;
-			return 0;
-		}
+		return 0;
 	}
 	list_words(row, words, sizeof(words));
 	return err_set(e, EINVAL, "%.64s is not one of %s", value, words);
@@ -211,6 +220,7 @@ static int set_value(struct options *o, const struct option_row *row, const char
 		r = set_number(o, row, value, e);
 		break;
 	case KIND_CHOICE:
+	case KIND_WORD:
 		r = set_choice(o, row, value, e);
 		break;
 	}
@@ -290,7 +300,7 @@ static bool is_loopback(const char *host)
 
 static int check_boundary(const struct options *o, struct err *e)
 {
-	if (o->boundary == BOUNDARY_SERVICE)
+	if (strcmp(o->boundary, "development") != 0)
 		return err_set(
 			e, ENOTSUP,
 			"--boundary: this version does not have the service profile; "
@@ -458,7 +468,7 @@ static void help_row(const struct option_row *row, bool required, FILE *out)
 	char words[64];
 
 	(void)fprintf(out, "\n  --%s %s\n      %s", row->name, row->value, row->help);
-	if (row->kind == KIND_CHOICE) {
+	if (row->words[0]) {
 		list_words(row, words, sizeof(words));
 		(void)fprintf(out, "\n      (%s; default %s)", words, row->standard);
 	} else if (row->kind == KIND_NUMBER) {

@@ -17,11 +17,6 @@ enum command {
 	COMMAND_VERSION,
 };
 
-enum boundary {
-	BOUNDARY_SERVICE,
-	BOUNDARY_DEVELOPMENT,
-};
-
 /* Paths are absolute (relative ones are joined to the working directory) but not canonical. */
 struct options {
 	enum command command;
@@ -38,8 +33,8 @@ struct options {
 	char *runsc;
 	char *slirp4netns;
 	char *postgres_bin;
+	const char *boundary;   /* "service" or "development" */
 	unsigned int port;      /* 0 = any free one */
-	unsigned int boundary;  /* enum boundary */
 	unsigned int log_level; /* enum log_level */
 	unsigned int drain_seconds;
 	unsigned int sandbox_idle_seconds;

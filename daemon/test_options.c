@@ -65,7 +65,7 @@ static void test_defaults(void **state)
 	assert_string_equal(o.runsc, "/usr/bin/runsc");
 	assert_string_equal(o.slirp4netns, "/usr/bin/slirp4netns");
 	assert_int_equal(o.port, 4096);
-	assert_int_equal(o.boundary, BOUNDARY_DEVELOPMENT);
+	assert_string_equal(o.boundary, "development");
 	assert_int_equal(o.log_level, LOG_INFO);
 	assert_int_equal(o.drain_seconds, 25);
 	assert_int_equal(o.sandbox_idle_seconds, 900);
