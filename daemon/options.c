@@ -58,8 +58,7 @@ static const struct option_row rows[] = {
 	     .help = "root filesystem of the sandboxes, read only"),
 	{ .name = "boundary", .value = "PROFILE", .kind = KIND_WORD, AT(boundary),
 	  .standard = "service", .words = { "service", "development" },
-	  .help = "what holds tenants and the machine apart: service needs the cgroup of a "
-	          "system unit, development has no such limits and listens on loopback only" },
+	  .help = "what holds tenants and machine apart; development: no cgroup limits, loopback" },
 	{ .name = "host", .value = "ADDRESS", .kind = KIND_ADDRESS, AT(host),
 	  .standard = "127.0.0.1", .help = "address to listen on" },
 	NUMBER("port", "N", port, 0, 65535, "4096",
