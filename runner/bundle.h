@@ -1,0 +1,25 @@
+/*
+ * bundle.h - what the sandbox is, in the words of the OCI runtime specification.
+ */
+#ifndef RUNNER_BUNDLE_H
+#define RUNNER_BUNDLE_H
+
+#include "common/buf.h"
+
+#include <stdint.h>
+
+/* Paths in the private root that runsc sees. */
+#define BUNDLE_DIR       "/bundle"
+#define BUNDLE_ROOTFS    "/rootfs"
+#define BUNDLE_WORKSPACE "/workspace"
+#define BUNDLE_STATE     "/state"
+
+/* Paths in the sandbox. */
+#define BUNDLE_GUEST "/cloister/guest"
+
+#define BUNDLE_MAX (64 * 1024)
+
+/* Append config.json. */
+void bundle_write(struct buf *out);
+
+#endif

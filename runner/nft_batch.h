@@ -1,0 +1,49 @@
+/*
+ * nft_batch.h - one nftables transaction, built in words of the rules it holds.
+ *
+ * A failure while building is kept and reported by nft_batch_commit(), so that
+ * the rules can be written down one after the other.
+ */
+#ifndef RUNNER_NFT_BATCH_H
+#define RUNNER_NFT_BATCH_H
+
+#include "common/err.h"
+#include "runner/deny.h"
+#include "runner/nl.h"
+
+#include <libnftnl/rule.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct nft_batch {
+	struct nl *nl;
+	struct mnl_nlmsg_batch *messages;
+	void *memory;
+	size_t acks;
+	bool failed;
+};
+
+#define auto_batch __attribute__((cleanup(nft_batch_release)))
+
+int nft_batch_begin(struct nl *nl, struct nft_batch *ret, struct err *e) must_check;
+void nft_batch_release(struct nft_batch *b);
+
+/* Send all, and wait until the kernel has taken or refused it as a whole. */
+int nft_batch_commit(struct nft_batch *b, struct err *e) must_check;
+
+void nft_batch_table(struct nft_batch *b);
+/* type NULL: a chain that rules jump to.  hook and priority as in linux/netfilter.h. */
+void nft_batch_chain(struct nft_batch *b, const char *name, const char *type, uint32_t hook,
+                     int32_t priority, uint32_t policy);
+void nft_batch_counter(struct nft_batch *b, const char *name);
+/* A set of IPv4 spans that rules look addresses up in. */
+void nft_batch_set(struct nft_batch *b, const char *name);
+void nft_batch_set_flush(struct nft_batch *b, const char *name);
+void nft_batch_set_fill(struct nft_batch *b, const char *name, const struct deny *d);
+
+/* A rule is opened, given its conditions and its verdict in order, and added. */
+struct nftnl_rule *nft_rule_new(struct nft_batch *b, const char *chain);
+void nft_batch_rule(struct nft_batch *b, struct nftnl_rule *r);
+
+#endif

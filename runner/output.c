@@ -1,0 +1,108 @@
+#include "runner/output.h"
+
+#include "common/fd.h"
+#include "common/log.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+void output_init(struct output *o, int fd, const char *who, bool live)
+{
+	struct err ignored = ERR_INIT;
+
+	*o = (struct output){ .fd = fd, .who = who, .live = live };
+	if (fd_set_nonblocking(fd, &ignored) < 0)
+		fd_close(&o->fd); /* better deaf than stuck */
+}
+
+static void log_line(const struct output *o, const char *line, size_t len)
+{
+	if (len > 0)
+		log_info("%s: %.*s", o->who, (int)len, line);
+}
+
+static void log_live(struct output *o, const char *data, size_t len)
+{
+	for (size_t i = 0; i < len && o->logged <= OUTPUT_LOG_MAX; i++) {
+		if (++o->logged > OUTPUT_LOG_MAX) {
+			log_line(o, o->line, o->line_len);
+			log_warn("%s: more than %d bytes; the rest is dropped", o->who,
+			         OUTPUT_LOG_MAX);
+			return;
+		}
+		if (data[i] != '\n')
+			o->line[o->line_len++] = data[i];
+		if (data[i] == '\n' || o->line_len == sizeof(o->line)) {
+			log_line(o, o->line, o->line_len);
+			o->line_len = 0;
+		}
+	}
+}
+
+static void keep_tail(struct output *o, const char *data, size_t len)
+{
+	size_t stay;
+
+	if (len > sizeof(o->tail)) {
+		data += len - sizeof(o->tail);
+		len = sizeof(o->tail);
+	}
+	stay = sizeof(o->tail) - len;
+	if (stay > o->tail_len)
+		stay = o->tail_len;
+	memmove(o->tail, o->tail + o->tail_len - stay, stay);
+	memcpy(o->tail + stay, data, len);
+	o->tail_len = stay + len;
+}
+
+void output_read(struct output *o)
+{
+	char data[4096];
+
+	while (o->fd >= 0) {
+		ssize_t n = read(o->fd, data, sizeof(data));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n <= 0) {
+			fd_close(&o->fd);
+			return;
+		}
+		if (o->live)
+			log_live(o, data, (size_t)n);
+		else
+			keep_tail(o, data, (size_t)n);
+	}
+}
+
+void output_log_tail(struct output *o)
+{
+	const char *at = o->tail;
+	size_t left = o->tail_len;
+
+	if (o->live) {
+		log_line(o, o->line, o->line_len);
+		o->line_len = 0;
+	}
+	while (left > 0 && !o->live) {
+		const char *end = memchr(at, '\n', left);
+		size_t len = end ? (size_t)(end - at) : left;
+
+		log_line(o, at, len);
+		at += len;
+		left -= len;
+		if (left > 0) {
+			at++;
+			left--;
+		}
+	}
+	o->tail_len = 0;
+}
+
+void output_close(struct output *o)
+{
+	fd_close(&o->fd);
+}

@@ -1,0 +1,35 @@
+/*
+ * output.h - what a child process says, bounded in every direction.
+ */
+#ifndef RUNNER_OUTPUT_H
+#define RUNNER_OUTPUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define OUTPUT_LOG_MAX  (64 * 1024) /* bytes of a child that reach the log as they come */
+#define OUTPUT_TAIL_MAX 2048        /* bytes kept for the case of failure */
+
+struct output {
+	int fd; /* read end, non-blocking; -1 when closed */
+	const char *who;
+	bool live;     /* lines go to the log at once, up to OUTPUT_LOG_MAX */
+	size_t logged; /* bytes that went there */
+	char line[512];
+	size_t line_len;
+	char tail[OUTPUT_TAIL_MAX];
+	size_t tail_len;
+};
+
+/* Takes fd and makes it non-blocking. */
+void output_init(struct output *o, int fd, const char *who, bool live);
+
+/* Take what is there; closes fd at its end. */
+void output_read(struct output *o);
+
+/* Log the kept tail, line by line.  Does nothing for a live one, which has been logged. */
+void output_log_tail(struct output *o);
+
+void output_close(struct output *o);
+
+#endif

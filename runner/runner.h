@@ -1,0 +1,59 @@
+/*
+ * runner.h - one tenant's sandbox from start to end.
+ */
+#ifndef RUNNER_RUNNER_H
+#define RUNNER_RUNNER_H
+
+#include "common/err.h"
+#include "runner/args.h"
+#include "runner/deny.h"
+#include "runner/lock.h"
+#include "runner/nl.h"
+#include "runner/output.h"
+#include "runner/slirp.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* Exit codes of the program. */
+#define EXIT_ORDERLY 0
+#define EXIT_REFUSED 2
+#define EXIT_LOST    3
+
+struct runner {
+	const struct runner_args *args;
+	struct lock lock;
+	int signals; /* signalfd of TERM, INT, HUP, CHLD and USR1, which are blocked */
+	int routes;  /* watch on what is local to the host */
+	struct deny deny;
+	struct nl rules; /* NETFILTER socket of the router's network namespace */
+	pid_t router;    /* 0: none, or reaped */
+	pid_t box;
+	int channel; /* to the box */
+	struct slirp slirp;
+	struct output errors, log, slirp_output;
+	bool box_refused;      /* the box ended before a sandbox existed */
+	struct err box_reason; /* how the box ended */
+};
+
+void runner_init(struct runner *r, const struct runner_args *args);
+
+/* Stages 1 to 8: everything up to the execution of runsc.  On failure call runner_end(). */
+int runner_start(struct runner *r, struct err *e) must_check;
+
+/*
+ * Stage 9: serve until the end of standard input, SIGTERM, or the loss of the
+ * sandbox.  Returns an exit code; e says why when it is not EXIT_ORDERLY.
+ */
+int runner_serve(struct runner *r, struct err *e);
+
+/*
+ * Stage 10: end what still runs, prove that nothing does, and let go of the lock.
+ * A runner that cannot prove it stops itself and keeps the lock.
+ */
+void runner_end(struct runner *r);
+
+/* Reap every child that has ended; notes what ended. */
+void runner_reap(struct runner *r);
+
+#endif

@@ -1,0 +1,18 @@
+/*
+ * runsc.h - how gVisor is called.
+ */
+#ifndef RUNNER_RUNSC_H
+#define RUNNER_RUNSC_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+
+/* Descriptors that runsc finds open, beside 0 to 2. */
+#define RUNSC_LOG_FD   3
+#define RUNSC_DEBUG_FD 4 /* only with a debug log */
+
+/* Drop what runsc does not need, and execute it in the private root.  Returns only on failure. */
+int runsc_exec(bool debug, struct err *e);
+
+#endif

@@ -1,0 +1,253 @@
+/*
+ * Stages 9 and 10.  What the runner holds now: its standard input, only to see it
+ * end; the watch on the host's routes; the socket that can change the rules of
+ * this one sandbox; and its children, which die with it.
+ */
+#include "runner/runner.h"
+
+#include "common/attr.h"
+#include "common/clock.h"
+#include "common/fd.h"
+#include "common/log.h"
+#include "runner/box.h"
+#include "runner/local.h"
+#include "runner/nft.h"
+#include "runner/report.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TERM_MS 1500 /* from SIGTERM to SIGKILL */
+#define KILL_MS 5000 /* from SIGKILL to giving up */
+
+enum source {
+	SOURCE_SIGNALS,
+	SOURCE_INPUT,
+	SOURCE_ROUTES,
+	SOURCE_CHANNEL,
+	SOURCE_ERRORS,
+	SOURCE_LOG,
+	SOURCE_SLIRP,
+	SOURCES,
+};
+
+static void note_box(struct runner *r, int status)
+{
+	int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+
+	r->box = 0;
+	output_read(&r->log);
+	r->box_refused = code == BOX_NOT_STARTED ||
+	                 memmem(r->log.tail, r->log.tail_len, "starting container", 18);
+	if (r->box_reason.code != 0)
+		return;
+	if (r->box_refused)
+		err_set(&r->box_reason, ECHILD, "runsc could not start the sandbox");
+	else if (code > 128)
+		err_set(&r->box_reason, ECHILD, "the sandbox was killed by signal %d", code - 128);
+	else
+		err_set(&r->box_reason, ECHILD, "the sandbox ended by itself with code %d", code);
+}
+
+void runner_reap(struct runner *r)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (pid == r->router)
+			r->router = 0;
+		else if (pid == r->slirp.pid)
+			r->slirp.pid = 0;
+		else if (pid == r->box)
+			note_box(r, status);
+	}
+}
+
+static void log_counters(struct runner *r)
+{
+	struct nft_counters c;
+	struct err e = ERR_INIT;
+
+	if (nft_read_counters(&r->rules, &c, &e) < 0)
+		log_warn("%s", e.text);
+	else
+		log_info("egress accepted=%llu refused=%llu", (unsigned long long)c.accepted,
+		         (unsigned long long)c.refused);
+}
+
+/* True when a signal asks for the end. */
+static bool take_signals(struct runner *r)
+{
+	struct signalfd_siginfo info;
+	bool end = false;
+
+	while (read(r->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		if (info.ssi_signo == SIGCHLD)
+			runner_reap(r);
+		else if (info.ssi_signo == SIGUSR1)
+			log_counters(r);
+		else
+			end = true;
+	}
+	return end;
+}
+
+static int take_routes(struct runner *r, struct err *e)
+{
+	int grew = local_update(r->routes, &r->deny, e);
+
+	if (grew < 0)
+		return -1;
+	if (grew == 0)
+		return 0;
+	log_info("the host has new local addresses; they are denied from now on");
+	return nft_deny(&r->rules, &r->deny, e);
+}
+
+static void take_outputs(struct runner *r)
+{
+	output_read(&r->errors);
+	output_read(&r->log);
+	output_read(&r->slirp_output);
+}
+
+static void fill_poll(const struct runner *r, struct pollfd p[SOURCES])
+{
+	p[SOURCE_SIGNALS] = (struct pollfd){ .fd = r->signals, .events = POLLIN };
+	/* Never read: no events but the end, when no writer is left. */
+	p[SOURCE_INPUT] = (struct pollfd){ .fd = STDIN_FILENO, .events = 0 };
+	p[SOURCE_ROUTES] = (struct pollfd){ .fd = r->routes, .events = POLLIN };
+	p[SOURCE_CHANNEL] = (struct pollfd){ .fd = r->channel, .events = POLLIN };
+	p[SOURCE_ERRORS] = (struct pollfd){ .fd = r->errors.fd, .events = POLLIN };
+	p[SOURCE_LOG] = (struct pollfd){ .fd = r->log.fd, .events = POLLIN };
+	p[SOURCE_SLIRP] = (struct pollfd){ .fd = r->slirp_output.fd, .events = POLLIN };
+}
+
+/* The channel closes when runsc is executed; a record before that is its failure to. */
+static void take_channel(struct runner *r)
+{
+	struct report none;
+	struct err why = ERR_INIT;
+
+	if (report_wait(r->channel, REPORT_GO, 0, 0, &none, &why) < 0 && why.code != EPIPE)
+		r->box_reason = why;
+	fd_close(&r->channel);
+}
+
+static bool input_ended(void)
+{
+	struct pollfd p = { .fd = STDIN_FILENO, .events = 0 };
+
+	return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
+}
+
+/* One turn.  Returns an exit code when it is time to end, -1 to go on. */
+static int serve_turn(struct runner *r, struct err *e)
+{
+	struct pollfd p[SOURCES];
+
+	fill_poll(r, p);
+	if (poll(p, SOURCES, -1) < 0 && errno != EINTR) {
+		err_errno(e, "poll");
+		return EXIT_LOST;
+	}
+	take_outputs(r);
+	if (p[SOURCE_CHANNEL].revents)
+		take_channel(r);
+	if (p[SOURCE_SIGNALS].revents && take_signals(r))
+		return EXIT_ORDERLY;
+	/* A guest that ends because its input did is as quick as the message of it. */
+	if (input_ended())
+		return EXIT_ORDERLY;
+	if (r->box == 0) {
+		*e = r->box_reason;
+		return r->box_refused ? EXIT_REFUSED : EXIT_LOST;
+	}
+	if (r->slirp.pid == 0) {
+		err_set(e, ECHILD, "slirp4netns ended; the sandbox ends with it");
+		return EXIT_LOST;
+	}
+	if (p[SOURCE_ROUTES].revents && take_routes(r, e) < 0) {
+		err_wrap(e, "the sandbox ends because its network rules cannot be kept up");
+		return EXIT_LOST;
+	}
+	return -1;
+}
+
+int runner_serve(struct runner *r, struct err *e)
+{
+	int code;
+
+	do
+		code = serve_turn(r, e);
+	while (code < 0);
+	if (code != EXIT_ORDERLY) {
+		take_outputs(r);
+		output_log_tail(&r->log);
+		output_log_tail(&r->slirp_output);
+	}
+	output_log_tail(&r->errors);
+	return code;
+}
+
+static void signal_child(pid_t pid, int sig)
+{
+	if (pid > 0)
+		(void)kill(pid, sig);
+}
+
+/* Wait until no child is left; false at the deadline. */
+static bool await_children(struct runner *r, uint64_t deadline)
+{
+	for (;;) {
+		struct pollfd p = { .fd = r->signals, .events = POLLIN };
+		struct signalfd_siginfo info;
+
+		runner_reap(r);
+		take_outputs(r);
+		if (r->box == 0 && r->slirp.pid == 0 && r->router == 0)
+			return true;
+		if (clock_mono_ms() >= deadline)
+			return false;
+		(void)poll(&p, 1, clock_left_ms(deadline));
+		while (read(r->signals, &info, sizeof(info)) > 0)
+			continue;
+	}
+}
+
+void runner_end(struct runner *r)
+{
+	bool quiet = false;
+
+	if (r->signals >= 0) {
+		fd_close(&r->channel);
+		signal_child(r->router, SIGKILL);
+		signal_child(r->box, SIGTERM);
+		slirp_close(&r->slirp);
+		quiet = await_children(r, clock_mono_ms() + TERM_MS);
+		signal_child(r->box, SIGKILL);
+		signal_child(r->slirp.pid, SIGKILL);
+		quiet = quiet || await_children(r, clock_mono_ms() + KILL_MS);
+		if (!quiet)
+			log_error(
+				"the sandbox does not end; this runner stops itself and keeps the "
+				"tenant's lock");
+		while (!quiet) {
+			(void)raise(SIGSTOP);
+			quiet = await_children(r, clock_mono_ms() + KILL_MS);
+		}
+	}
+	output_close(&r->errors);
+	output_close(&r->log);
+	output_close(&r->slirp_output);
+	nl_close(&r->rules);
+	fd_close(&r->routes);
+	fd_close(&r->signals);
+	lock_release(&r->lock);
+}
