@@ -38,14 +38,13 @@
 #define READY_TIMEOUT  90000
 #define DRAIN_GRACE    10000 /* on top of what the operator grants */
 #define CLOSED_TIMEOUT 5000  /* between the server's end of its socket and its own */
-#define HASTEN_TIMEOUT 5000
 #define TERM_TIMEOUT   10000
 #define KILL_TIMEOUT   5000
+#define TRIM_INTERVAL  60000
 
 enum phase {
 	PHASE_SERVE,        /* the server lives and nobody asked it to end */
 	PHASE_DRAIN,        /* it was asked to finish */
-	PHASE_HASTEN,       /* it was told to end now */
 	PHASE_KILL_SERVER,  /* it was killed, not reaped yet */
 	PHASE_END_RUNNERS,  /* the server is gone; runners were told to end */
 	PHASE_KILL_RUNNERS, /* they were killed */
@@ -65,6 +64,7 @@ struct launcher {
 	struct outbox outbox;
 	enum phase phase;
 	uint64_t deadline_ms; /* of the phase, monotonic; 0 = none */
+	uint64_t trim_ms;     /* when PostgreSQL's log is looked at again */
 	bool ready;
 	int status; /* to be returned */
 };
@@ -144,12 +144,6 @@ static void tell(struct launcher *l, const struct launcher_message *m, int fds[2
 	flush(l);
 }
 
-static void signal_server(struct launcher *l, int sig)
-{
-	if (l->server > 0)
-		(void)!kill(l->server, sig);
-}
-
 static void signal_runners(struct launcher *l, int sig)
 {
 	for (struct runner *r = l->runners; r; r = r->next)
@@ -171,13 +165,10 @@ static void enter(struct launcher *l, enum phase phase)
 		l->deadline_ms = now + (uint64_t)l->conf->drain_seconds * 1000 + DRAIN_GRACE;
 		tell(l, &(struct launcher_message){ .op = LAUNCHER_DRAIN }, NULL);
 		break;
-	case PHASE_HASTEN:
-		l->deadline_ms = now + HASTEN_TIMEOUT;
-		signal_server(l, SIGTERM);
-		break;
 	case PHASE_KILL_SERVER:
 		l->deadline_ms = now + KILL_TIMEOUT;
-		signal_server(l, SIGKILL);
+		if (l->server > 0)
+			(void)!kill(l->server, SIGKILL);
 		unwatch(l, &l->sock);
 		break;
 	case PHASE_END_RUNNERS:
@@ -211,9 +202,6 @@ static void deadline_passed(struct launcher *l)
 		l->status = 1;
 		enter(l, PHASE_KILL_SERVER);
 		break;
-	case PHASE_HASTEN:
-		enter(l, PHASE_KILL_SERVER);
-		break;
 	case PHASE_KILL_SERVER:
 		log_error("the server cannot be killed; leaving it behind");
 		l->status = 1;
@@ -242,9 +230,6 @@ static void stop_asked(struct launcher *l)
 		break;
 	case PHASE_DRAIN:
 		log_info("asked again: ending without drain");
-		enter(l, PHASE_HASTEN);
-		break;
-	case PHASE_HASTEN:
 		enter(l, PHASE_KILL_SERVER);
 		break;
 	case PHASE_END_RUNNERS:
@@ -313,9 +298,7 @@ static void start_runner(struct launcher *l, const struct launcher_message *m)
 	struct err e = ERR_INIT;
 	int pipes[2] = { -1, -1 };
 
-	if (l->phase > PHASE_DRAIN) {
-		tell_exited(l, &m->tenant, m->generation, -1, "the daemon is ending");
-	} else if (!tenant) {
+	if (!tenant) {
 		log_error("the server asked for tenant %s, which is not declared", m->tenant.text);
 		tell_exited(l, &m->tenant, m->generation, -1, "this tenant is not declared");
 	} else if (find_runner(l, &m->tenant)) {
@@ -520,11 +503,33 @@ static void signalled(struct launcher *l)
 	}
 }
 
+static int timeout_ms(const struct launcher *l)
+{
+	uint64_t next = l->trim_ms;
+
+	if (l->deadline_ms != 0 && l->deadline_ms < next)
+		next = l->deadline_ms;
+	return clock_left_ms(next);
+}
+
+/* Fixed upkeep, once a turn. */
+static void keep_up(struct launcher *l)
+{
+	uint64_t now = clock_mono_ms();
+
+	if (l->deadline_ms != 0 && now >= l->deadline_ms)
+		deadline_passed(l);
+	if (now >= l->trim_ms) {
+		cluster_trim_log(&l->cluster);
+		l->trim_ms = now + TRIM_INTERVAL;
+	}
+}
+
 /* One event at a time: what it frees cannot be what a later one of the same batch means. */
 static void turn(struct launcher *l)
 {
 	struct epoll_event event;
-	int n = epoll_wait(l->epoll_fd, &event, 1, clock_left_ms(l->deadline_ms));
+	int n = epoll_wait(l->epoll_fd, &event, 1, timeout_ms(l));
 
 	if (n > 0 && event.data.ptr == &l->signal_fd) {
 		signalled(l);
@@ -536,8 +541,7 @@ static void turn(struct launcher *l)
 	} else if (n > 0) {
 		runner_logged(l, event.data.ptr);
 	}
-	if (l->deadline_ms != 0 && clock_mono_ms() >= l->deadline_ms)
-		deadline_passed(l);
+	keep_up(l);
 }
 
 /* -- beginning and end ----------------------------------------------------------------- */
@@ -615,6 +619,7 @@ int launcher_run(const struct launcher_conf *conf, struct err *e)
 		(void)sigprocmask(SIG_SETMASK, &old, NULL);
 		return -1;
 	}
+	l.trim_ms = clock_mono_ms() + TRIM_INTERVAL;
 	enter(&l, PHASE_SERVE);
 	while (l.phase != PHASE_DONE)
 		turn(&l);

@@ -152,6 +152,11 @@ int cluster_stop(struct cluster *c, struct err *e)
 	return 0;
 }
 
+void cluster_trim_log(const struct cluster *c)
+{
+	(void)c;
+}
+
 /* -- the server's stand-in ------------------------------------------------------------- */
 
 /* Hands its socket over, then ends with the status the test names; without one it stays. */
@@ -743,7 +748,7 @@ static void test_flood_of_log_is_bounded(void **state)
 		lines++;
 	assert_true(lines >= RUNNER_LOG_BURST);
 	assert_true(lines < 200);
-	assert_true(strlen(text) < 256 * 1024);
+	assert_true(strlen(text) < 262144);
 	assert_non_null(strstr(text, "lines left out here"));
 	stop(w);
 }

@@ -1,0 +1,191 @@
+/*
+ * cloisterd starts with the rights of its own user and refuses to hold more.  Before it
+ * reads a single argument it gives up what execve(2) could grant it (no_new_privs), what
+ * a debugger of the same user could read from it (dumpable), descriptors that it was not
+ * given on purpose, and files that others could read (umask).
+ *
+ * Everything is read into a plan first: options, then the registry, then paths.  Only then
+ * does launcher_run() begin to start things; the network is reached by its child alone.
+ */
+#include "common/fd.h"
+#include "common/log.h"
+#include "daemon/launcher/launcher.h"
+#include "daemon/launcher/preflight.h"
+#include "daemon/launcher/state.h"
+#include "daemon/options.h"
+#include "daemon/server.h"
+#include "daemon/tenant/registry.h"
+#include "daemon/tenant/trusted.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define VERSION "0.1.0"
+
+#define EXIT_FAULTS  1 /* check: the registry has faults */
+#define EXIT_REFUSED 2 /* wrong command line, or something is missing: nothing was started */
+
+#define auto_registry __attribute__((cleanup(registry_free)))
+
+/* A descriptor that is opened later must not become standard output by accident. */
+static int fill_standard_descriptors(struct err *e)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null",
+		          O_RDWR); /* not close-on-exec: children have these three too */
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd < 0)
+		return err_errno(e, "/dev/null");
+	fd_close_from(STDERR_FILENO + 1, NULL, 0);
+	return 0;
+}
+
+static int lower(struct err *e)
+{
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return err_errno(e, "set no_new_privs");
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_errno(e, "clear dumpable");
+	(void)umask(077);
+	return fill_standard_descriptors(e);
+}
+
+static int refuse(const struct err *e)
+{
+	(void)fprintf(stderr, "cloisterd: %s\n", e->text);
+	return EXIT_REFUSED;
+}
+
+static void print_fault(void *ctx, const char *line)
+{
+	(void)fprintf(ctx, "%s\n", line);
+}
+
+static int check(const struct options *o)
+{
+	auto_registry struct registry *registry = NULL;
+	struct err e = ERR_INIT;
+
+	if (registry_load(o->tenants, o->state, &registry, print_fault, stdout, &e) < 0) {
+		(void)fflush(stdout);
+		(void)fprintf(stderr, "cloisterd: %s\n", e.text);
+		return EXIT_FAULTS;
+	}
+	printf("ok: %zu tenants\n", registry_count(registry));
+	return 0;
+}
+
+/* One stream and one sandbox cost descriptors each; the hard limit is the operator's word. */
+static int raise_descriptor_limit(struct err *e)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return err_errno(e, "read the limit of descriptors");
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return err_errno(e, "raise the limit of descriptors");
+	return 0;
+}
+
+static int make_canonical(char **path, struct err *e)
+{
+	char *found = NULL;
+
+	if (trusted_canonical(*path, &found, e) < 0)
+		return -1;
+	free(*path);
+	*path = found;
+	return 0;
+}
+
+/* What the runner is given must be canonical: it follows no link. */
+static int settle_paths(struct options *o, char ret_state[PATH_MAX], struct err *e)
+{
+	char **const paths[] = { &o->runner, &o->guest,       &o->rootfs,
+		                 &o->runsc,  &o->slirp4netns, &o->postgres_bin };
+
+	for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+		if (make_canonical(paths[i], e) < 0)
+			return -1;
+	return state_canonical(o->state, ret_state, e);
+}
+
+static int run(const struct options *o, const char *state, const struct registry *registry,
+               struct err *e)
+{
+	struct server_conf server = { .options = o, .registry = registry };
+	struct launcher_conf conf = {
+		.state_dir = state,
+		.runner = o->runner,
+		.guest = o->guest,
+		.rootfs = o->rootfs,
+		.runsc = o->runsc,
+		.slirp4netns = o->slirp4netns,
+		.postgres_bin = o->postgres_bin,
+		.boundary = o->boundary,
+		.host = o->host,
+		.drain_seconds = o->drain_seconds,
+		.registry = registry,
+		.server = server_main,
+		.ctx = &server,
+	};
+
+	log_setup("cloisterd", (enum log_level)o->log_level);
+	if (strcmp(o->boundary, "development") == 0)
+		log_warn("boundary development: no cgroup limits, for loopback only");
+	return launcher_run(&conf, e);
+}
+
+static int serve(struct options *o)
+{
+	auto_registry struct registry *registry = NULL;
+	char state[PATH_MAX];
+	struct err e = ERR_INIT;
+	int status;
+
+	if (preflight_self(&e) < 0 || raise_descriptor_limit(&e) < 0 ||
+	    settle_paths(o, state, &e) < 0 ||
+	    registry_load(o->tenants, state, &registry, print_fault, stderr, &e) < 0)
+		return refuse(&e);
+	status = run(o, state, registry, &e);
+	return status < 0 ? refuse(&e) : status;
+}
+
+static int dispatch(struct options *o)
+{
+	if (o->help) {
+		options_help(o->command, stdout);
+		return 0;
+	}
+	switch (o->command) {
+	case COMMAND_SERVE:
+		return serve(o);
+	case COMMAND_CHECK:
+		return check(o);
+	case COMMAND_VERSION:
+		puts("cloisterd " VERSION);
+		return 0;
+	case COMMAND_NONE:
+		break;
+	}
+	options_help(COMMAND_NONE, stderr);
+	return EXIT_REFUSED;
+}
+
+int main(int argc, char *argv[])
+{
+	auto_options struct options options = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	if (lower(&e) < 0 || options_parse(argc, argv, &options, &e) < 0)
+		return refuse(&e);
+	return dispatch(&options);
+}
