@@ -137,7 +137,7 @@ static void stop(struct server *s)
 	if (s->turns && !atomic_load(&s->orphaned) &&
 	    !turns_drain(s->turns, s->conf->options->drain_seconds))
 		log_warn("some turns did not end in time; they go on after the next start");
-		if (s->http)
+	if (s->http)
 		http_stop(&s->http); /* first: its handlers use what follows */
 	if (s->turns)
 		turns_stop(&s->turns);

@@ -20,6 +20,7 @@ void requests_list(const struct http_request *req, struct http_response *res, vo
 	struct json *data, *o;
 	struct err e = ERR_INIT;
 	struct uuid id;
+	struct request_page page = { turn ? &id : NULL, LIST_MAX };
 
 	if (!api_query_known(req, res, known))
 		return;
@@ -28,8 +29,7 @@ void requests_list(const struct http_request *req, struct http_response *res, vo
 		return;
 	}
 	data = json_new_array();
-	if (request_list(api->store, api_tenant(req), turn ? &id : NULL, LIST_MAX, add_row, data,
-	                 &e)) {
+	if (request_list(api->store, api_tenant(req), &page, add_row, data, &e)) {
 		json_free(&data);
 		api_fail(req, res, &e);
 		return;

@@ -205,27 +205,27 @@ static bool read_filter(const struct http_request *req, struct http_response *re
 	return false;
 }
 
-struct page {
+struct rows {
 	struct json *data;
 	struct session_key last;
 };
 
 static void add_row(void *ctx, const struct session *row)
 {
-	struct page *page = ctx;
+	struct rows *rows = ctx;
 
-	json_push(page->data, session_json(row));
-	page->last = (struct session_key){ row->updated_ms, row->id };
+	json_push(rows->data, session_json(row));
+	rows->last = (struct session_key){ row->updated_ms, row->id };
 }
 
-static void answer_page(struct http_response *res, struct page *page, bool more)
+static void answer_page(struct http_response *res, struct rows *rows, bool more)
 {
 	struct json *o = json_new_object();
 	char cursor[64];
 
-	(void)snprintf(cursor, sizeof(cursor), "%" PRIu64 ".%s", page->last.updated_ms,
-	               page->last.id.text);
-	json_put(o, "data", page->data);
+	(void)snprintf(cursor, sizeof(cursor), "%" PRIu64 ".%s", rows->last.updated_ms,
+	               rows->last.id.text);
+	json_put(o, "data", rows->data);
 	json_put_str(o, "nextCursor", more ? cursor : NULL);
 	api_json(res, 200, o);
 }
@@ -235,21 +235,19 @@ void sessions_list(const struct http_request *req, struct http_response *res, vo
 	static const char *const known[] = { "archive", "cursor", "limit", NULL };
 	struct api *api = ctx;
 	struct session_key after;
-	enum session_filter filter;
-	struct page page;
+	struct session_page page = { 0 };
+	struct rows rows = { 0 };
 	struct err e = ERR_INIT;
-	bool more = false;
-	size_t limit;
 
-	if (!api_query_known(req, res, known) || !api_limit(req, res, &limit) ||
-	    !read_cursor(req, res, &after) || !read_filter(req, res, &filter))
+	if (!api_query_known(req, res, known) || !api_limit(req, res, &page.limit) ||
+	    !read_cursor(req, res, &after) || !read_filter(req, res, &page.filter))
 		return;
-	page.data = json_new_array();
-	if (session_list(api->store, api_tenant(req), filter, after.updated_ms ? &after : NULL,
-	                 limit, add_row, &page, &more, &e)) {
-		json_free(&page.data);
+	page.after = after.updated_ms ? &after : NULL;
+	rows.data = json_new_array();
+	if (session_list(api->store, api_tenant(req), &page, add_row, &rows, &e)) {
+		json_free(&rows.data);
 		api_fail(req, res, &e);
 	} else {
-		answer_page(res, &page, more);
+		answer_page(res, &rows, page.more);
 	}
 }

@@ -125,13 +125,14 @@ static void report_end(struct job *job, const struct turns_conf *conf, enum turn
 bool job_finish(struct job *job, const struct turns_conf *conf, enum turn_state state,
                 const char *error_code, const char *error)
 {
+	struct turn_end end = { state, error_code, error, 0 };
 	unsigned int ms = RETRY_MIN_MS;
 	struct err e = ERR_INIT;
 	int rc;
 
 	for (;;) {
-		rc = turn_finish(conf->store, &job->tenant, &job->turn, state, error_code, error,
-		                 clock_wall_ms(), &e);
+		end.now_ms = clock_wall_ms();
+		rc = turn_finish(conf->store, &job->tenant, &job->turn, &end, &e);
 		if (rc == 0 || e.code != STORE_UNAVAILABLE || !wait_commit(job, &ms))
 			break;
 	}

@@ -517,11 +517,11 @@ static int commit_answer(struct turns *ts, const struct uuid *tenant, struct req
 	struct json *data = json_new_object();
 	struct turn t = { .id = q->turn, .session = q->session };
 	struct item result;
+	struct request_decision answer = { decision, value, &result, clock_wall_ms() };
 	int rc;
 
 	tool_answered(q, decision, value, &result);
-	rc = request_answer(ts->conf.store, tenant, &q->id, decision, value, &result,
-	                    clock_wall_ms(), e);
+	rc = request_answer(ts->conf.store, tenant, &q->id, &answer, e);
 	free(result.body);
 	if (rc) {
 		json_free(&data);
