@@ -120,6 +120,7 @@ void *connection_request_line(void *cls, const char *target, struct MHD_Connecti
 	return ex;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the signature is libmicrohttpd's */
 enum MHD_Result connection_request(void *cls, struct MHD_Connection *mhd, const char *url,
                                    const char *method, const char *version, const char *data,
                                    size_t *len, void **context)

@@ -261,6 +261,10 @@ static enum MHD_Result hand_to_worker(struct http_exchange *ex)
 
 	/* Only the loop thread resumes, so it cannot be back before it is suspended. */
 	ex->stage = STAGE_RUNNING;
+	if (atomic_load(&s->stopping)) {
+		exchange_refuse_stopping(ex);
+		return answer(ex);
+	}
 	if (!worker_submit(s->workers, ex)) {
 		http_error(&ex->req, &ex->res, 503, "busy", "too many requests are waiting");
 		http_set_header(&ex->res, "Retry-After", "1");

@@ -12,8 +12,8 @@
 
 #include <microhttpd.h>
 
-#define HTTP_QUERY_MAX    16                 /* parameters in one query */
-#define HTTP_RESPONSE_MAX (64 * 1024 * 1024) /* bytes in one answer */
+#define HTTP_QUERY_MAX    16       /* parameters in one query */
+#define HTTP_RESPONSE_MAX 67108864 /* bytes in one answer */
 
 struct connection;
 

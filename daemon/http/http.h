@@ -131,7 +131,7 @@ uint16_t http_port(const struct http_server *s);
 /* From now on routes with HTTP_DRAINS answer 503.  Streams and other routes go on. */
 void http_drain(struct http_server *s);
 
-/* Stop accepting, let running handlers finish, close streams, free.  Blocks. */
-void http_stop(struct http_server **s);
+/* Stop accepting, let running handlers finish, close streams, free; *at becomes NULL.  Blocks. */
+void http_stop(struct http_server **at);
 
 #endif

@@ -38,7 +38,7 @@ void http_set_header(struct http_response *res, const char *static_name, const c
 void http_error(const struct http_request *req, struct http_response *res, int status,
                 const char *code, const char *fmt, ...)
 {
-	auto_buf struct buf text = BUF_INIT(3 * MESSAGE_MAX);
+	auto_buf struct buf text = BUF_INIT(MESSAGE_MAX * 3UL);
 	char message[MESSAGE_MAX];
 	va_list ap;
 

@@ -233,8 +233,8 @@ static int parse_address(const struct http_conf *c, union address *ret, socklen_
 
 static int open_listener(struct http_server *s, struct err *e)
 {
-	union address at;
-	socklen_t len;
+	union address at = { 0 };
+	socklen_t len = 0;
 	int on = 1;
 
 	if (parse_address(&s->conf, &at, &len, e) < 0)
