@@ -1,0 +1,181 @@
+"""A real cloisterd with its own registry, state and tokens, as scripts/serve starts it."""
+
+import contextlib
+import json
+import os
+import pwd
+import re
+import secrets
+import signal
+import subprocess
+import uuid
+
+from client import Client
+from world import USER, descendants, eventually
+
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+AS_SERVICE = ["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs",
+              "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--"]
+SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:")
+
+
+def give(path, mode):
+    user = pwd.getpwnam(USER)
+    os.chown(path, user.pw_uid, user.pw_gid)
+    os.chmod(path, mode)
+
+
+def make_directory(path):
+    os.mkdir(path)
+    give(path, 0o700)
+
+
+def write_file(path, text, mode=0o600):
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    give(path, mode)
+
+
+class Tenant:
+    def __init__(self, var, name):
+        self.name = name
+        self.id = str(uuid.uuid4())
+        self.workspace = f"{var}/workspaces/{name}"
+        self.token_file = f"{var}/tokens/{name}"
+        self.token = secrets.token_hex(32)
+        make_directory(self.workspace)
+        write_file(self.token_file, self.token)
+
+    def entry(self):
+        return {"id": self.id, "name": self.name, "workspaceRoot": self.workspace,
+                "credentials": [{"id": str(uuid.uuid4()), "tokenFile": self.token_file}]}
+
+
+class Daemon:
+    def __init__(self, world, tenants=("acme", "globex"), options=()):
+        self.world, self.options = world, list(options)
+        self.process, self.port = None, None
+        self.var = world.new_directory()
+        make_directory(self.var)
+        for name in ("tokens", "workspaces", "state"):
+            make_directory(f"{self.var}/{name}")
+        self.state = f"{self.var}/state"
+        self.log_path = f"{self.var}/log"
+        self.tenants = {name: Tenant(self.var, name) for name in tenants}
+        self.registry = f"{self.var}/tenants.json"
+        self.write_registry({"version": 1, "tenants": [t.entry() for t in self.tenants.values()]})
+        world.daemons.append(self)
+
+    def write_registry(self, document):
+        write_file(self.registry, json.dumps(document))
+
+    def command(self, *more, **changed):
+        """The command line; changed names options by their words, None leaves one out."""
+        program = f"{self.world.programs}/cloisterd"
+        options = {"tenants": self.registry, "state": self.state, "rootfs": self.world.rootfs,
+                   "boundary": "development", "port": 0}
+        options.update({k.replace("_", "-"): v for k, v in changed.items()})
+        words = [f"--{k}={v}" for k, v in options.items() if v is not None]
+        return [program, "serve", *words, *self.options, *more]
+
+    def spawn(self, command, prefix=AS_SERVICE, preexec_fn=None):
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [*prefix, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
+                env=ENVIRONMENT, start_new_session=True, preexec_fn=preexec_fn)
+
+    def start(self, *more, **changed):
+        before = len(self.log())
+        self.spawn(self.command(*more, **changed))
+        self.wait_ready(before)
+        return self
+
+    def wait_ready(self, before=0):
+        def look():
+            assert self.alive(), f"cloisterd ended with {self.process.returncode}: {self.log()}"
+            return re.search(r"^cloisterd: ready on http://127\.0\.0\.1:(\d+)$",
+                             self.log()[before:], re.MULTILINE)
+
+        self.port = int(eventually(look, 60, "cloisterd ready")[1])
+
+    def fail(self, *more, preexec_fn=None, prefix=AS_SERVICE, seconds=60, **changed):
+        """Starts what cannot start; its exit status and the lines it wrote."""
+        before = len(self.log())
+        self.spawn(self.command(*more, **changed), prefix, preexec_fn)
+        code = self.process.wait(seconds)
+        self.world.expect_nobody()
+        return code, self.log()[before:].splitlines()
+
+    def log(self):
+        with contextlib.suppress(FileNotFoundError):
+            with open(self.log_path, encoding="utf-8", errors="replace") as f:
+                return f.read()
+        return ""
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self, sig=signal.SIGTERM, seconds=40):
+        self.process.send_signal(sig)
+        return self.ended(seconds)
+
+    def ended(self, seconds=30):
+        """Its exit status, when nothing of it is left."""
+        code = self.process.wait(seconds)
+        self.world.expect_nobody()
+        assert not SANITIZER.search(self.log()), self.log()[-4000:]
+        return code
+
+    def kill(self):
+        """Ends it, whatever state it is in."""
+        if self.alive():
+            tree = self.tree()
+            self.process.kill()
+            for process in tree:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+            self.process.wait(10)
+        if self in self.world.daemons:
+            self.world.daemons.remove(self)
+
+    def client(self, tenant=None):
+        return Client(self.port, self.tenants[tenant].token if tenant else None)
+
+    # -- its parts
+
+    def tree(self):
+        return descendants(self.process.pid)
+
+    def child(self, name, argument=None):
+        found = [p for p in self.tree() if p.parent == self.process.pid and p.name == name and
+                 (argument is None or argument in p.arguments())]
+        assert len(found) == 1, f"{name}: {found} of {self.tree()}"
+        return found[0]
+
+    def server(self):
+        return self.child("cloisterd")
+
+    def postgres(self):
+        return self.child("postgres")
+
+    def runner(self, tenant):
+        return self.child("cloister-runner", self.tenants[tenant].id)
+
+    def below_runner(self, tenant, matches):
+        """The processes below a tenant's runner that match."""
+        return [p for p in descendants(self.runner(tenant).pid) if matches(p)]
+
+    def slirp(self, tenant):
+        found = self.below_runner(tenant, lambda p: p.name == "slirp4netns")
+        assert found, f"no slirp4netns: {self.tree()}"
+        return found[0]
+
+    def sentry(self, tenant):
+        """The process that is the sandbox: gVisor's kernel."""
+        found = self.below_runner(tenant, lambda p: "boot" in p.arguments())
+        assert found, f"no sandbox: {self.tree()}"
+        return found[0]
+
+    def running(self, tenant):
+        return any(p.name == "cloister-runner" and self.tenants[tenant].id in p.arguments()
+                   for p in self.tree())

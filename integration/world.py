@@ -1,0 +1,159 @@
+"""The stage of the tests: two network namespaces, and who runs on it.
+
+One namespace plays the host; this process and all it starts live in it. The other plays
+the internet and answers on a public, a private and the metadata address. The stage is
+that of scripts/demo. This process is the subreaper of all it starts, so whatever outlives
+its parent is found.
+"""
+
+import contextlib
+import ctypes
+import importlib.machinery
+import importlib.util
+import os
+import signal
+import subprocess
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+BUILD = os.environ.get("CLOISTER_BUILD") or f"{ROOT}/build/release"
+SANITIZED = os.environ.get("CLOISTER_TEST_ROOTFS") == "1"
+USER = "cloister"
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x00020000, 0x4000, 1 << 18
+
+
+def load_demo():
+    loader = importlib.machinery.SourceFileLoader("cloister_demo", f"{ROOT}/scripts/demo")
+    module = importlib.util.module_from_spec(
+        importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+demo = load_demo()
+
+
+def output_of(*command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout.strip()
+
+
+def eventually(condition, seconds, what, pause=0.02):
+    """The first true value of condition(), which must come within that time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(pause)
+
+
+# --- processes -------------------------------------------------------------------------
+
+
+class Process:
+    def __init__(self, pid, name, parent):
+        self.pid, self.name, self.parent = pid, name, parent
+
+    def __repr__(self):
+        return f"{self.pid} {self.name} {' '.join(self.arguments())[:100]}"
+
+    def read(self, file):
+        try:
+            with open(f"/proc/{self.pid}/{file}", "rb") as f:
+                return f.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def arguments(self):
+        return self.read("cmdline").split("\0")[:-1]
+
+    def status(self, field):
+        for line in self.read("status").splitlines():
+            if line.startswith(f"{field}:"):
+                return line.split(":", 1)[1].strip()
+        return None
+
+    def kill(self, sig=signal.SIGKILL):
+        os.kill(self.pid, sig)
+
+
+def process_table():
+    """Every living process by parent."""
+    children = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as f:
+                name, rest = f.read().split("(", 1)[1].rsplit(")", 1)
+        except OSError:
+            continue
+        state, parent = rest.split()[:2]
+        children.setdefault(int(parent), []).append(
+            (state, Process(int(entry), name, int(parent))))
+    return children
+
+
+def descendants(root, without=()):
+    """The living processes below root, but for the trees of those left out."""
+    children = process_table()
+    found, queue = [], [root]
+    while queue:
+        for state, process in children.get(queue.pop(), []):
+            if process.pid in without:
+                continue
+            queue.append(process.pid)
+            if state != "Z":
+                found.append(process)
+    return found
+
+
+# --- mount namespaces ------------------------------------------------------------------
+
+
+def private_mounts(change):
+    """A preexec_fn: a mount namespace of its own, in which change() was called."""
+
+    def enter():
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
+            raise OSError(ctypes.get_errno(), "private mounts")
+        change()
+
+    return enter
+
+
+# --- the stage -------------------------------------------------------------------------
+
+
+class World(demo.Stage):
+    """Owns what the tests start and make, and removes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.daemons = []
+        self.build()
+        os.chmod(self.directory, 0o711)
+        option = ["--test"] if SANITIZED else []
+        self.programs = output_of(f"{ROOT}/scripts/stage", BUILD)
+        self.rootfs = output_of(f"{ROOT}/scripts/prepare", "rootfs-path", *option)
+        self.numbers = 0
+
+    def new_directory(self):
+        self.numbers += 1
+        return f"{self.directory}/{self.numbers}"
+
+    def strays(self):
+        """What lives and belongs to no daemon that was not stopped."""
+        owned = {d.process.pid for d in self.daemons if d.alive()}
+        return descendants(os.getpid(), owned | set(self.listeners))
+
+    def expect_nobody(self, seconds=10):
+        eventually(lambda: not self.strays(), seconds, f"all gone; left: {self.strays()}")
+
+    def close(self):
+        for daemon in self.daemons:
+            with contextlib.suppress(Exception):
+                daemon.kill()
+        self.clean()
