@@ -41,13 +41,16 @@ enum session_filter {
 	SESSION_ALL,
 };
 
-/*
- * Newest first, at most limit rows.  Calls fn for each; *ret_more tells whether
- * older ones remain.
- */
-int session_list(struct store *s, const struct uuid *tenant, enum session_filter filter,
-                 const struct session_key *after, size_t limit,
-                 void (*fn)(void *ctx, const struct session *row), void *ctx, bool *ret_more,
-                 struct err *e) must_check;
+struct session_page {
+	enum session_filter filter;
+	const struct session_key *after; /* NULL = from the newest on */
+	size_t limit;
+	bool more; /* set by the call: older ones remain */
+};
+
+/* Newest first, at most page->limit rows.  Calls fn for each. */
+int session_list(struct store *s, const struct uuid *tenant, struct session_page *page,
+                 void (*fn)(void *ctx, const struct session *row), void *ctx, struct err *e)
+	must_check;
 
 #endif

@@ -57,7 +57,10 @@ int turn_each_unfinished(struct store *s, const struct uuid *tenant,
                          void (*fn)(void *ctx, const struct turn *t), void *ctx, struct err *e)
 	must_check;
 
-/* queued|waiting -> running.  started_ms is kept when it was set before. */
+/*
+ * queued -> running, or running as a killed daemon left it.  started_ms is kept when it
+ * was set before.  STORE_CONFLICT for a turn that waits for a person or is terminal.
+ */
 int turn_mark_running(struct store *s, const struct uuid *tenant, const struct uuid *id,
                       uint64_t now_ms, struct err *e) must_check;
 
@@ -65,13 +68,19 @@ int turn_mark_running(struct store *s, const struct uuid *tenant, const struct u
 int turn_request_cancel(struct store *s, const struct uuid *tenant, const struct uuid *id,
                         struct err *e) must_check;
 
+struct turn_end {
+	enum turn_state state;  /* a terminal one */
+	const char *error_code; /* NULL = none */
+	const char *error;      /* NULL = none; repaired and cut when it does not fit */
+	uint64_t now_ms;
+};
+
 /*
  * Any unfinished state -> a terminal one; open requests of the turn become
  * withdrawn.  STORE_CONFLICT when it was terminal already.
  */
 int turn_finish(struct store *s, const struct uuid *tenant, const struct uuid *id,
-                enum turn_state state, const char *error_code, const char *error, uint64_t now_ms,
-                struct err *e) must_check;
+                const struct turn_end *end, struct err *e) must_check;
 
 /* -- items -- */
 enum item_kind {
@@ -112,7 +121,10 @@ void item_list_release(struct item_list *list);
 int turn_items(struct store *s, const struct uuid *tenant, const struct uuid *turn,
                struct item_list *ret, struct err *e) must_check;
 
-/* Append items (seq is assigned) in one transaction; only to a running turn. */
+/*
+ * Append items (seq is assigned) in one transaction; only to a running turn.  Calls
+ * must be pending; results come only through turn_finish_call().
+ */
 int turn_append(struct store *s, const struct uuid *tenant, const struct uuid *turn,
                 struct item *items, size_t count, struct err *e) must_check;
 
@@ -120,7 +132,10 @@ int turn_append(struct store *s, const struct uuid *tenant, const struct uuid *t
 int turn_start_call(struct store *s, const struct uuid *tenant, const struct uuid *turn,
                     uint32_t seq, struct err *e) must_check;
 
-/* Append the result of the call at seq and mark it done, in one transaction. */
+/*
+ * Append the result (its seq is assigned) of the call at seq and mark that done, in one
+ * transaction; only in a running turn.  STORE_CONFLICT when it is done already.
+ */
 int turn_finish_call(struct store *s, const struct uuid *tenant, const struct uuid *turn,
                      uint32_t seq, struct item *result, struct err *e) must_check;
 
@@ -156,10 +171,22 @@ int request_insert(struct store *s, const struct uuid *tenant, const struct requ
 int request_get(struct store *s, const struct uuid *tenant, const struct uuid *id,
                 struct request *ret, struct err *e) must_check;
 
-/* Open requests, newest first, at most limit; of one turn when turn is not NULL. */
-int request_list(struct store *s, const struct uuid *tenant, const struct uuid *turn, size_t limit,
+struct request_page {
+	const struct uuid *turn; /* NULL = of all turns */
+	size_t limit;
+};
+
+/* Open requests, newest first. */
+int request_list(struct store *s, const struct uuid *tenant, const struct request_page *page,
                  void (*fn)(void *ctx, const struct request *r), void *ctx, struct err *e)
 	must_check;
+
+struct request_decision {
+	const char *decision;
+	const char *value;         /* NULL = none */
+	const struct item *result; /* what the waiting call returns */
+	uint64_t now_ms;
+};
 
 /*
  * open -> answered, exactly once.  In the same transaction the answer becomes the
@@ -167,7 +194,6 @@ int request_list(struct store *s, const struct uuid *tenant, const struct uuid *
  * it was not open any more.
  */
 int request_answer(struct store *s, const struct uuid *tenant, const struct uuid *id,
-                   const char *decision, const char *value, const struct item *result,
-                   uint64_t now_ms, struct err *e) must_check;
+                   const struct request_decision *d, struct err *e) must_check;
 
 #endif

@@ -1,0 +1,132 @@
+/* Starting, stopping and crashing a real cluster. */
+#include "daemon/store/test_fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static void kill_cluster(void)
+{
+	assert_int_equal(kill(cluster.pid, SIGKILL), 0);
+	assert_int_equal(waitpid(cluster.pid, NULL, 0), cluster.pid);
+	cluster.pid = -1;
+}
+
+static void killed_cluster_loses_nothing(void **state)
+{
+	struct session s = new_session(&acme), found;
+	uint64_t generation = store_generation(store);
+
+	(void)state;
+	kill_cluster();
+	/* The backends notice within moments; until then they may still answer. */
+	for (int i = 0; i < 500 && store_ping(store, &e) == 0; i++)
+		usleep(10000);
+	assert_code(store_ping(store, &e), STORE_UNAVAILABLE);
+	assert_code(session_get(store, &acme, &s.id, &found, &e), STORE_UNAVAILABLE);
+	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, &e));
+	assert_ok(session_get(store, &acme, &s.id, &found, &e));
+	assert_ok(store_ping(store, &e));
+	store_close(&store);
+	opens_the_store(NULL);
+	assert_int_equal(store_generation(store), generation + 1);
+	assert_ok(session_get(store, &acme, &s.id, &found, &e));
+}
+
+static void running_cluster_is_not_started_twice(void **state)
+{
+	struct cluster other;
+
+	(void)state;
+	assert_code(cluster_start(&other, state_dir, postgres_bin, &e), EBUSY);
+	assert_non_null(strstr(e.text, "another PostgreSQL"));
+	assert_ok(store_ping(store, &e));
+}
+
+static void restart_waits_for_a_predecessor(void **state)
+{
+	pid_t old = cluster.pid;
+
+	(void)state;
+	store_close(&store);
+	assert_int_equal(kill(old, SIGINT), 0); /* as when the launcher dies */
+	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, &e));
+	assert_int_equal(waitpid(old, NULL, 0), old);
+	opens_the_store(NULL);
+}
+
+/* The stale file of a crash names a process that lives, but is something else. */
+static void recycled_pid_does_not_hinder(void **state)
+{
+	char path[4200], line[32];
+	FILE *f;
+
+	(void)state;
+	store_close(&store);
+	kill_cluster();
+	(void)snprintf(path, sizeof(path), "%s/postmaster.pid", cluster.data_dir);
+	f = fopen(path, "r+e");
+	assert_non_null(f);
+	(void)snprintf(line, sizeof(line), "%d\n", (int)getpid());
+	assert_true(fputs(line, f) >= 0);
+	assert_int_equal(fclose(f), 0);
+	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, &e));
+	opens_the_store(NULL);
+}
+
+static void cluster_names_what_is_wrong(void **state)
+{
+	struct cluster other;
+	char deep[120];
+
+	(void)state;
+	assert_code(cluster_start(&other, state_dir, "/nonexistent", &e), ENOENT);
+	assert_non_null(strstr(e.text, "install PostgreSQL"));
+	memset(deep, 'd', sizeof(deep) - 1);
+	deep[0] = '/';
+	deep[sizeof(deep) - 1] = '\0';
+	assert_code(cluster_start(&other, deep, postgres_bin, &e), ENAMETOOLONG);
+	assert_non_null(strstr(e.text, "use a shorter one"));
+	assert_code(cluster_start(&other, "/proc", postgres_bin, &e), ENOENT);
+	assert_non_null(strstr(e.text, "must be writable"));
+}
+
+static void other_major_version_is_refused(void **state)
+{
+	char dir[] = "/tmp/cv-XXXXXX", path[64];
+	struct cluster other;
+	int fd;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(path, sizeof(path), "%s/pg", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	(void)snprintf(path, sizeof(path), "%s/pg/data", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_code(cluster_start(&other, dir, postgres_bin, &e), ENOENT);
+	(void)snprintf(path, sizeof(path), "%s/pg/data/PG_VERSION", dir);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_int_equal(write(fd, "13\n", 3), 3);
+	assert_int_equal(close(fd), 0);
+	assert_code(cluster_start(&other, dir, postgres_bin, &e), EINVAL);
+	assert_non_null(strstr(e.text, "was made by PostgreSQL 13"));
+	assert_int_equal(fixture_remove_tree(dir), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(opens_the_store),
+		cmocka_unit_test(killed_cluster_loses_nothing),
+		cmocka_unit_test(running_cluster_is_not_started_twice),
+		cmocka_unit_test(restart_waits_for_a_predecessor),
+		cmocka_unit_test(recycled_pid_does_not_hinder),
+		cmocka_unit_test(cluster_names_what_is_wrong),
+		cmocka_unit_test(other_major_version_is_refused),
+		cmocka_unit_test(closes_the_store),
+	};
+
+	fixture_begin();
+	return fixture_end(RUN_TESTS(tests));
+}

@@ -1,0 +1,89 @@
+/*
+ * internal.h - what the files of this folder share.
+ *
+ * A tenant's database is "ct_<32 hex>" and its role "cr_<32 hex>".  Both are made when
+ * the tenant is first used, one maker at a time.
+ */
+#ifndef DAEMON_STORE_INTERNAL_H
+#define DAEMON_STORE_INTERNAL_H
+
+#include "daemon/store/db.h"
+#include "daemon/store/turn.h"
+
+#include <pthread.h>
+
+#define OWNER_ROLE       "cloister_owner"
+#define CONTROL_DATABASE "cloister"
+
+/* One for each tenant that was used; lives as long as the store. */
+struct tenant_db {
+	struct tenant_db *next;
+	struct uuid id;
+	struct pool_key key;
+
+	pthread_mutex_t lock; /* guards the rest; held while provisioning and settling */
+	bool ready;           /* role, database and schema are as this release needs them */
+	bool marked;          /* as unfinished in the control database, committed */
+	unsigned int inserting;
+};
+
+#define TENANT_BUCKETS 256
+
+struct store {
+	struct pool *pool;
+	char *socket_dir;
+	uint64_t generation;
+
+	pthread_mutex_t guard_lock;
+	struct pg *guard; /* holds the lock that keeps a second daemon away */
+
+	pthread_mutex_t tenants_lock; /* guards the chains, not what is in them */
+	struct tenant_db *tenants[TENANT_BUCKETS];
+};
+
+extern const struct pool_key control_key;
+
+/* The tenant's database, ready for use; made when there is none. */
+int tenant_db_get(struct store *s, const struct uuid *tenant, struct tenant_db **ret, struct err *e)
+	must_check;
+
+void tenant_db_free_all(struct store *s);
+
+/* As db_rows and db_transaction, in the tenant's database as the tenant's role. */
+int tenant_rows(struct store *s, const struct uuid *tenant, const struct query *q,
+                struct pg_rows **ret, struct err *e) must_check;
+int tenant_transaction(struct store *s, const struct uuid *tenant,
+                       int (*body)(struct pg *pg, void *ctx, struct err *e), void *ctx,
+                       struct err *e) must_check;
+
+/* Around a transaction that may leave an unfinished turn behind: the mark is committed first. */
+int mark_begin(struct store *s, const struct uuid *tenant, struct tenant_db **ret, struct err *e)
+	must_check;
+void mark_end(struct tenant_db *db);
+
+/* -- steps of a transaction; the turn's row is locked first -- */
+
+#define TURN_UNFINISHED "state IN ('queued', 'running', 'waiting_for_input')"
+
+/* STORE_NOT_FOUND when there is no such turn. */
+int turn_lock(struct pg *pg, const struct uuid *id, enum turn_state *ret, struct err *e) must_check;
+
+/* Lock the turn, and refuse unless it is running. */
+int turn_lock_running(struct pg *pg, const struct uuid *id, struct err *e) must_check;
+int turn_set_state(struct pg *pg, const struct uuid *id, enum turn_state state, struct err *e)
+	must_check;
+
+int item_next_seq(struct pg *pg, const struct uuid *turn, uint32_t *ret, struct err *e) must_check;
+
+/* Insert at in->seq; answers is the seq of the call for a result. */
+int item_put(struct pg *pg, const struct uuid *turn, const struct item *in, const uint32_t *answers,
+             struct err *e) must_check;
+
+/* pending -> started. */
+int item_start(struct pg *pg, const struct uuid *turn, uint32_t seq, struct err *e) must_check;
+
+/* Append the result and mark the call done. */
+int item_finish(struct pg *pg, const struct uuid *turn, uint32_t seq, struct item *result,
+                struct err *e) must_check;
+
+#endif

@@ -1,0 +1,230 @@
+#include "common/fd.h"
+#include "daemon/store/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kind_names[] = {
+	[ITEM_USER] = "user",
+	[ITEM_ASSISTANT] = "assistant",
+	[ITEM_TOOL_CALL] = "tool_call",
+	[ITEM_TOOL_RESULT] = "tool_result",
+};
+
+static const char *const call_names[] = {
+	[CALL_NONE] = NULL, /* null in the table */
+	[CALL_PENDING] = "pending",
+	[CALL_STARTED] = "started",
+	[CALL_DONE] = "done",
+};
+
+void item_list_release(struct item_list *list)
+{
+	for (size_t i = 0; i < list->count; i++)
+		free(list->items[i].body);
+	free(list->items);
+	*list = (struct item_list){ NULL, 0 };
+}
+
+/* -- reading -- */
+
+static size_t index_of(const char *const *names, size_t n, const char *name)
+{
+	size_t i = 0;
+
+	while (i < n && !(names[i] && strcmp(names[i], name) == 0))
+		i++;
+	return i;
+}
+
+static int decode(struct pg_rows *rows, int row, struct item *ret, struct err *e)
+{
+	char kind[16], state[16] = "";
+	size_t k, c = CALL_NONE;
+
+	ret->seq = (uint32_t)pg_get_int(rows, row, 0);
+	pg_get_text(rows, row, 1, kind, sizeof(kind));
+	pg_get_text(rows, row, 2, ret->call_id, sizeof(ret->call_id));
+	pg_get_text(rows, row, 3, ret->tool, sizeof(ret->tool));
+	if (!pg_null(rows, row, 4)) {
+		pg_get_text(rows, row, 4, state, sizeof(state));
+		c = index_of(call_names, ARRAY_LEN(call_names), state);
+	}
+	ret->lossy = pg_get_bool(rows, row, 5);
+	ret->truncated = pg_get_bool(rows, row, 6);
+	ret->total_bytes = (uint64_t)pg_get_int(rows, row, 7);
+	k = index_of(kind_names, ARRAY_LEN(kind_names), kind);
+	if (pg_rows_check(rows, "item", e) < 0)
+		return -1;
+	if (k == ARRAY_LEN(kind_names) || c == ARRAY_LEN(call_names) || ret->seq != (uint32_t)row)
+		return err_set(e, STORE_CORRUPT, "stored item %d is unknown or out of order", row);
+	ret->kind = (enum item_kind)k;
+	ret->call_state = (enum call_state)c;
+	ret->body = pg_get_bytes(rows, row, 8, &ret->body_len);
+	return ret->body ? 0 : err_set(e, STORE_UNAVAILABLE, "no memory for an item");
+}
+
+int turn_items(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+               struct item_list *ret, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	struct item_list list = { NULL, 0 };
+	const struct query q = { "SELECT seq, kind, call_id, tool, call_state, lossy, truncated, "
+		                 "total_bytes, body FROM app.item WHERE turn = $1 ORDER BY seq",
+		                 PG_PARAMS(pg_uuid(turn)) };
+	size_t count;
+
+	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
+		return -1;
+	count = (size_t)pg_rows_count(rows);
+	if (count == 0) /* every turn has its first */
+		return err_set(e, STORE_NOT_FOUND, "there is no turn %s", turn->text);
+	list.items = calloc(count, sizeof(*list.items));
+	if (!list.items)
+		return err_set(e, STORE_UNAVAILABLE, "no memory for %zu items", count);
+	list.count = count;
+	for (size_t i = 0; i < count; i++) {
+		if (decode(rows, (int)i, &list.items[i], e) < 0) {
+			item_list_release(&list);
+			return err_wrap(e, "turn %s", turn->text);
+		}
+	}
+	*ret = list;
+	return 0;
+}
+
+/* -- steps -- */
+
+int item_next_seq(struct pg *pg, const struct uuid *turn, uint32_t *ret, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+
+	if (pg_query(pg, "SELECT coalesce(max(seq) + 1, 0) FROM app.item WHERE turn = $1",
+	             PG_PARAMS(pg_uuid(turn)), &rows, e) < 0)
+		return -1;
+	*ret = (uint32_t)pg_get_int(rows, 0, 0);
+	return pg_rows_check(rows, "item number", e);
+}
+
+int item_put(struct pg *pg, const struct uuid *turn, const struct item *in, const uint32_t *answers,
+             struct err *e)
+{
+	int n = pg_exec(
+		pg,
+		"INSERT INTO app.item (turn, seq, kind, call_id, tool, call_state, answers, lossy, "
+		"truncated, total_bytes, body) "
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+		PG_PARAMS(pg_uuid(turn), pg_int(in->seq), pg_text(kind_names[in->kind]),
+	                  pg_text(in->call_id), pg_text(in->tool),
+	                  pg_text(call_names[in->call_state]),
+	                  answers ? pg_int(*answers) : pg_text(NULL), pg_bool(in->lossy),
+	                  pg_bool(in->truncated), pg_int((int64_t)in->total_bytes),
+	                  pg_bytes(in->body, in->body_len)),
+		e);
+
+	return n < 0 ? -1 : 0;
+}
+
+int item_start(struct pg *pg, const struct uuid *turn, uint32_t seq, struct err *e)
+{
+	int n = pg_exec(pg,
+	                "UPDATE app.item SET call_state = 'started' "
+	                "WHERE turn = $1 AND seq = $2 AND call_state = 'pending'",
+	                PG_PARAMS(pg_uuid(turn), pg_int(seq)), e);
+
+	if (n == 0)
+		return err_set(e, STORE_CONFLICT, "item %u is no pending call", seq);
+	return n < 0 ? -1 : 0;
+}
+
+int item_finish(struct pg *pg, const struct uuid *turn, uint32_t seq, struct item *result,
+                struct err *e)
+{
+	int n = pg_exec(pg,
+	                "UPDATE app.item SET call_state = 'done' "
+	                "WHERE turn = $1 AND seq = $2 AND call_state IN ('pending', 'started')",
+	                PG_PARAMS(pg_uuid(turn), pg_int(seq)), e);
+
+	if (n < 0)
+		return -1;
+	if (n == 0)
+		return err_set(e, STORE_CONFLICT, "item %u is no open call", seq);
+	result->kind = ITEM_TOOL_RESULT;
+	result->call_state = CALL_NONE;
+	if (item_next_seq(pg, turn, &result->seq, e) < 0)
+		return -1;
+	return item_put(pg, turn, result, &seq, e);
+}
+
+/* -- changing -- */
+
+struct change {
+	const struct uuid *turn;
+	struct item *items;
+	size_t count;
+	uint32_t seq;
+};
+
+static int append(struct pg *pg, void *ctx, struct err *e)
+{
+	struct change *c = ctx;
+	uint32_t seq;
+
+	if (turn_lock_running(pg, c->turn, e) < 0 || item_next_seq(pg, c->turn, &seq, e) < 0)
+		return -1;
+	for (size_t i = 0; i < c->count; i++) {
+		c->items[i].seq = seq + (uint32_t)i;
+		if (item_put(pg, c->turn, &c->items[i], NULL, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int turn_append(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                struct item *items, size_t count, struct err *e)
+{
+	struct change c = { .turn = turn, .items = items, .count = count };
+
+	for (size_t i = 0; i < count; i++) {
+		bool call = items[i].kind == ITEM_TOOL_CALL;
+
+		if (items[i].kind == ITEM_TOOL_RESULT ||
+		    items[i].call_state != (call ? CALL_PENDING : CALL_NONE))
+			return err_set(e, STORE_CONFLICT, "item %zu may not be appended so", i);
+	}
+	return tenant_transaction(s, tenant, append, &c, e);
+}
+
+static int start_call(struct pg *pg, void *ctx, struct err *e)
+{
+	const struct change *c = ctx;
+
+	if (turn_lock_running(pg, c->turn, e) < 0)
+		return -1;
+	return item_start(pg, c->turn, c->seq, e);
+}
+
+int turn_start_call(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                    uint32_t seq, struct err *e)
+{
+	struct change c = { .turn = turn, .seq = seq };
+
+	return tenant_transaction(s, tenant, start_call, &c, e);
+}
+
+static int finish_call(struct pg *pg, void *ctx, struct err *e)
+{
+	const struct change *c = ctx;
+
+	if (turn_lock_running(pg, c->turn, e) < 0)
+		return -1;
+	return item_finish(pg, c->turn, c->seq, c->items, e);
+}
+
+int turn_finish_call(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                     uint32_t seq, struct item *result, struct err *e)
+{
+	struct change c = { .turn = turn, .seq = seq, .items = result };
+
+	return tenant_transaction(s, tenant, finish_call, &c, e);
+}

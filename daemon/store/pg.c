@@ -1,0 +1,384 @@
+#include "daemon/store/pg.h"
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "daemon/store/store.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <libpq-fe.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Longer than the statement_timeout of every role, so the server normally speaks first. */
+#define ANSWER_MS 40000
+
+#define BYTEA_OID 17
+
+struct pg {
+	PGconn *conn;
+	bool broken;
+};
+
+struct pg_rows {
+	PGresult *result;
+	bool bad;
+};
+
+/* -- connections -- */
+
+static void swallow_notice(void *arg, const PGresult *result)
+{
+	(void)arg;
+	(void)result; /* libpq would print it, with values of a tenant in it */
+}
+
+int pg_connect(const char *socket_dir, const char *user, const char *database, struct pg **ret,
+               struct err *e)
+{
+	/*
+	 * Everything that libpq would otherwise take from the environment.  The password
+	 * is never asked for; giving one keeps libpq from looking for ~/.pgpass.
+	 */
+	static const char *const keys[] = { "host",
+		                            "port",
+		                            "user",
+		                            "dbname",
+		                            "password",
+		                            "client_encoding",
+		                            "sslmode",
+		                            "gssencmode",
+		                            "options",
+		                            "application_name",
+		                            "connect_timeout",
+		                            NULL };
+	const char *const values[] = { socket_dir, "5432",    user, database,    "-", "UTF8",
+		                       "disable",  "disable", "",   "cloisterd", "5", NULL };
+	auto_free struct pg *pg = calloc(1, sizeof(*pg));
+
+	if (!pg)
+		return err_set(e, STORE_UNAVAILABLE, "no memory for a database connection");
+	pg->conn = PQconnectdbParams(keys, values, 0);
+	if (PQstatus(pg->conn) != CONNECTION_OK) {
+		const char *text = pg->conn ? PQerrorMessage(pg->conn) : "no memory";
+
+		(void)err_set(e, STORE_UNAVAILABLE, "cannot connect to database %s as %s: %.*s",
+		              database, user, (int)strcspn(text, "\n"), text);
+		PQfinish(pg->conn);
+		return -1;
+	}
+	(void)PQsetNoticeReceiver(pg->conn, swallow_notice, NULL);
+	*ret = mem_take(&pg);
+	return 0;
+}
+
+void pg_close(struct pg **pg)
+{
+	if (!*pg)
+		return;
+	PQfinish((*pg)->conn);
+	free(*pg);
+	*pg = NULL;
+}
+
+bool pg_broken(const struct pg *pg)
+{
+	return pg->broken || PQstatus(pg->conn) != CONNECTION_OK;
+}
+
+bool pg_alive(struct pg *pg)
+{
+	struct pollfd p = { .fd = PQsocket(pg->conn), .events = POLLIN };
+
+	/* The server says nothing to an idle client except that it ends the connection. */
+	if (poll(&p, 1, 0) != 0)
+		pg->broken = true;
+	return !pg_broken(pg);
+}
+
+bool pg_idle(const struct pg *pg)
+{
+	return PQtransactionStatus(pg->conn) == PQTRANS_IDLE;
+}
+
+/* -- statements -- */
+
+static int lost(struct pg *pg, const char *why, struct err *e)
+{
+	pg->broken = true;
+	return err_set(e, STORE_UNAVAILABLE, "the database connection was lost (%.*s)",
+	               (int)strcspn(why, "\n"), why);
+}
+
+/* Wait until PQgetResult() does not block. */
+static int await_answer(struct pg *pg, uint64_t deadline, struct err *e)
+{
+	struct pollfd p = { .fd = PQsocket(pg->conn), .events = POLLIN };
+
+	while (PQisBusy(pg->conn)) {
+		int ready = poll(&p, 1, clock_left_ms(deadline));
+
+		if (ready < 0 && errno == EINTR)
+			continue;
+		if (ready == 0)
+			return lost(pg, "no answer in time", e);
+		if (!PQconsumeInput(pg->conn))
+			return lost(pg, PQerrorMessage(pg->conn), e);
+	}
+	return 0;
+}
+
+static enum store_code code_of(const char *state)
+{
+	if (strncmp(state, "22", 2) == 0 || strncmp(state, "23", 2) == 0)
+		return STORE_CONFLICT;
+	/* Resources, locks, timeouts, shutdown, serialisation, connection. */
+	if (strncmp(state, "53", 2) == 0 || strncmp(state, "55", 2) == 0 ||
+	    strncmp(state, "57", 2) == 0 || strncmp(state, "58", 2) == 0 ||
+	    strncmp(state, "40", 2) == 0 || strncmp(state, "08", 2) == 0 ||
+	    strncmp(state, "25P03", 5) == 0)
+		return STORE_UNAVAILABLE;
+	return STORE_CORRUPT;
+}
+
+/* What the server refused.  Messages of class 22 quote the value, so they are left out. */
+static int refused(struct pg *pg, const PGresult *result, struct err *e)
+{
+	const char *state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+
+	const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+
+	/* After a fatal error the server closes, which is not seen yet. */
+	if (!state || !severity || strcmp(severity, "ERROR") != 0 ||
+	    PQstatus(pg->conn) != CONNECTION_OK)
+		return lost(pg, text ? text : PQerrorMessage(pg->conn), e);
+	if (strncmp(state, "22", 2) == 0)
+		text = "a value is not acceptable";
+	return err_set(e, (int)code_of(state), "database: %.300s (%s)", text ? text : "", state);
+}
+
+/* The last result of what was sent, or the first that failed. */
+static int collect(struct pg *pg, PGresult **ret, struct err *e)
+{
+	uint64_t deadline = clock_mono_ms() + ANSWER_MS;
+	PGresult *last = NULL, *next;
+	int rc = 0;
+
+	for (;;) {
+		if (await_answer(pg, deadline, e) < 0) {
+			PQclear(last);
+			return -1;
+		}
+		next = PQgetResult(pg->conn);
+		if (!next)
+			break;
+		PQclear(last);
+		last = next;
+		switch (PQresultStatus(last)) {
+		case PGRES_COMMAND_OK:
+		case PGRES_TUPLES_OK:
+			break;
+		case PGRES_COPY_IN:
+		case PGRES_COPY_OUT:
+		case PGRES_COPY_BOTH:
+			PQclear(last);
+			return lost(pg, "unexpected COPY", e);
+		case PGRES_EMPTY_QUERY:
+		case PGRES_BAD_RESPONSE:
+		case PGRES_NONFATAL_ERROR:
+		case PGRES_FATAL_ERROR:
+		case PGRES_SINGLE_TUPLE:
+		case PGRES_PIPELINE_SYNC:
+		case PGRES_PIPELINE_ABORTED:
+		default:
+			rc = refused(pg, last, e);
+		}
+	}
+	if (rc == 0 && !last)
+		rc = lost(pg, "no result", e);
+	if (rc < 0)
+		PQclear(last);
+	else
+		*ret = last;
+	return rc;
+}
+
+static int send_query(struct pg *pg, const char *sql, const struct pg_param *params, size_t n,
+                      struct err *e)
+{
+	const char *values[PG_PARAMS_MAX];
+	char numbers[PG_PARAMS_MAX][24];
+	int lengths[PG_PARAMS_MAX], formats[PG_PARAMS_MAX];
+	Oid types[PG_PARAMS_MAX];
+
+	if (n > PG_PARAMS_MAX)
+		return err_set(e, STORE_CORRUPT, "%zu parameters are too many", n);
+	for (size_t i = 0; i < n; i++) {
+		const struct pg_param *p = &params[i];
+
+		if (p->kind == PG_INT)
+			(void)snprintf(numbers[i], sizeof(numbers[i]), "%lld",
+			               (long long)p->number);
+		if (p->len > INT32_MAX)
+			return err_set(e, STORE_CONFLICT, "a value is too large");
+		values[i] = p->kind == PG_INT ? numbers[i] : p->data;
+		lengths[i] = (int)p->len;
+		formats[i] = p->kind == PG_BYTES;
+		types[i] = p->kind == PG_BYTES ? BYTEA_OID : 0;
+	}
+	if (!PQsendQueryParams(pg->conn, sql, (int)n, types, values, lengths, formats, 1))
+		return lost(pg, PQerrorMessage(pg->conn), e);
+	return 0;
+}
+
+int pg_query(struct pg *pg, const char *sql, const struct pg_param *params, size_t n,
+             struct pg_rows **ret, struct err *e)
+{
+	auto_free struct pg_rows *rows = calloc(1, sizeof(*rows));
+
+	if (!rows)
+		return err_set(e, STORE_UNAVAILABLE, "no memory for a result");
+	if (send_query(pg, sql, params, n, e) < 0 || collect(pg, &rows->result, e) < 0)
+		return -1;
+	*ret = mem_take(&rows);
+	return 0;
+}
+
+int pg_exec(struct pg *pg, const char *sql, const struct pg_param *params, size_t n, struct err *e)
+{
+	PGresult *result;
+	int count;
+
+	if (send_query(pg, sql, params, n, e) < 0 || collect(pg, &result, e) < 0)
+		return -1;
+	count = (int)strtol(PQcmdTuples(result), NULL, 10);
+	PQclear(result);
+	return count;
+}
+
+int pg_script(struct pg *pg, const char *sql, struct err *e)
+{
+	PGresult *result;
+
+	if (!PQsendQuery(pg->conn, sql))
+		return lost(pg, PQerrorMessage(pg->conn), e);
+	if (collect(pg, &result, e) < 0)
+		return -1;
+	PQclear(result);
+	return 0;
+}
+
+/* -- rows -- */
+
+void pg_rows_free(struct pg_rows **rows)
+{
+	if (!*rows)
+		return;
+	PQclear((*rows)->result);
+	free(*rows);
+	*rows = NULL;
+}
+
+int pg_rows_count(const struct pg_rows *rows)
+{
+	return PQntuples(rows->result);
+}
+
+bool pg_null(const struct pg_rows *rows, int row, int column)
+{
+	return PQgetisnull(rows->result, row, column);
+}
+
+/* The bytes of a value that is not null and has the given size. */
+static const unsigned char *value_of(struct pg_rows *rows, int row, int column, int size)
+{
+	if (pg_null(rows, row, column) || PQgetlength(rows->result, row, column) != size) {
+		rows->bad = true;
+		return NULL;
+	}
+	return (const unsigned char *)PQgetvalue(rows->result, row, column);
+}
+
+int64_t pg_get_int(struct pg_rows *rows, int row, int column)
+{
+	int size = PQgetlength(rows->result, row, column) == 4 ? 4 : 8;
+	const unsigned char *v = value_of(rows, row, column, size);
+	uint64_t number = 0;
+
+	if (!v)
+		return 0;
+	for (int i = 0; i < size; i++)
+		number = number << 8 | v[i];
+	return size == 4 ? (int32_t)(uint32_t)number : (int64_t)number;
+}
+
+uint64_t pg_get_ms(struct pg_rows *rows, int row, int column)
+{
+	return pg_null(rows, row, column) ? 0 : (uint64_t)pg_get_int(rows, row, column);
+}
+
+bool pg_get_bool(struct pg_rows *rows, int row, int column)
+{
+	const unsigned char *v = value_of(rows, row, column, 1);
+
+	return v && *v;
+}
+
+struct uuid pg_get_uuid(struct pg_rows *rows, int row, int column)
+{
+	struct uuid id = { "" };
+	const unsigned char *v;
+	size_t at = 0;
+
+	if (pg_null(rows, row, column))
+		return id;
+	v = value_of(rows, row, column, 16);
+	for (int i = 0; v && i < 16; i++) {
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			id.text[at++] = '-';
+		id.text[at++] = "0123456789abcdef"[v[i] >> 4];
+		id.text[at++] = "0123456789abcdef"[v[i] & 15];
+	}
+	id.text[at] = '\0';
+	return id;
+}
+
+void pg_get_text(struct pg_rows *rows, int row, int column, char *ret, size_t size)
+{
+	size_t len = (size_t)PQgetlength(rows->result, row, column);
+
+	ret[0] = '\0';
+	if (pg_null(rows, row, column) || len >= size) {
+		rows->bad = true;
+		return;
+	}
+	memcpy(ret, PQgetvalue(rows->result, row, column), len);
+	ret[len] = '\0';
+}
+
+char *pg_get_bytes(struct pg_rows *rows, int row, int column, size_t *ret_len)
+{
+	size_t len = (size_t)PQgetlength(rows->result, row, column);
+	char *copy;
+
+	*ret_len = len;
+	if (pg_null(rows, row, column))
+		return NULL;
+	copy = malloc(len + 1);
+	if (!copy) {
+		rows->bad = true;
+		return NULL;
+	}
+	memcpy(copy, PQgetvalue(rows->result, row, column), len);
+	copy[len] = '\0';
+	return copy;
+}
+
+int pg_rows_check(const struct pg_rows *rows, const char *what, struct err *e)
+{
+	if (rows->bad)
+		return err_set(e, STORE_CORRUPT, "a stored %s cannot be understood", what);
+	return 0;
+}

@@ -1,0 +1,217 @@
+#include "daemon/store/internal.h"
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "daemon/store/migrate.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* How long the connection of a daemon that was killed may take to disappear. */
+#define PREDECESSOR_MS 3000
+
+/* -- one daemon per control database -- */
+
+static int try_guard(struct pg *pg, bool *ret_held, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+
+	if (pg_query(pg, "SELECT pg_catalog.pg_try_advisory_lock(7740319, 0)", PG_NO_PARAMS, &rows,
+	             e) < 0)
+		return -1;
+	*ret_held = pg_get_bool(rows, 0, 0);
+	return pg_rows_check(rows, "lock", e);
+}
+
+static int open_guard(struct store *s, struct err *e)
+{
+	uint64_t deadline = clock_mono_ms() + PREDECESSOR_MS;
+	bool held = false;
+
+	pg_close(&s->guard);
+	if (pg_connect(s->socket_dir, OWNER_ROLE, CONTROL_DATABASE, &s->guard, e) < 0)
+		return -1;
+	for (;;) {
+		if (try_guard(s->guard, &held, e) < 0)
+			return -1;
+		if (held)
+			return 0;
+		if (clock_left_ms(deadline) == 0)
+			break;
+		(void)nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+	}
+	pg_close(&s->guard);
+	return err_set(e, STORE_UNAVAILABLE,
+	               "another cloisterd uses this database (it holds the advisory lock of the "
+	               "control database); stop it first");
+}
+
+int store_ping(struct store *s, struct err *e)
+{
+	struct err first = ERR_INIT;
+	bool held = false;
+	int rc = -1;
+
+	pthread_mutex_lock(&s->guard_lock);
+	/* Taking a lock that one has already succeeds. */
+	if (s->guard && !pg_broken(s->guard))
+		rc = try_guard(s->guard, &held, &first);
+	if (rc < 0 || !held)
+		rc = open_guard(s, e);
+	pthread_mutex_unlock(&s->guard_lock);
+	return rc;
+}
+
+/* -- opening -- */
+
+static int next_generation(struct store *s, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+
+	if (pg_query(s->guard,
+	             "UPDATE control.start SET generation = generation + 1 RETURNING generation",
+	             PG_NO_PARAMS, &rows, e) < 0)
+		return -1;
+	if (pg_rows_count(rows) != 1)
+		return err_set(e, STORE_CORRUPT, "control.start has lost its row");
+	s->generation = (uint64_t)pg_get_int(rows, 0, 0);
+	return pg_rows_check(rows, "generation", e);
+}
+
+static int open_steps(struct store *s, const struct store_conf *conf, struct err *e)
+{
+	if (conf->max_connections < 4)
+		return err_set(e, STORE_UNAVAILABLE, "max_connections is %u, at least 4 are needed",
+		               conf->max_connections);
+	s->socket_dir = strdup(conf->socket_dir);
+	if (!s->socket_dir)
+		return err_set(e, STORE_UNAVAILABLE, "no memory for the store");
+	/* The guard is one of them. */
+	if (pool_new(conf->socket_dir, conf->max_connections - 1, &s->pool, e) < 0 ||
+	    open_guard(s, e) < 0 || migrate(s->guard, "control", sql_control(), e) < 0 ||
+	    next_generation(s, e) < 0)
+		return -1;
+	return 0;
+}
+
+int store_open(const struct store_conf *conf, struct store **ret, struct err *e)
+{
+	struct store *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return err_set(e, STORE_UNAVAILABLE, "no memory for the store");
+	pthread_mutex_init(&s->guard_lock, NULL);
+	pthread_mutex_init(&s->tenants_lock, NULL);
+	if (open_steps(s, conf, e) < 0) {
+		store_close(&s);
+		return err_wrap(e, "cannot open the database");
+	}
+	*ret = s;
+	return 0;
+}
+
+void store_close(struct store **store)
+{
+	struct store *s = *store;
+
+	if (!s)
+		return;
+	pool_free(&s->pool);
+	pg_close(&s->guard);
+	tenant_db_free_all(s);
+	pthread_mutex_destroy(&s->guard_lock);
+	pthread_mutex_destroy(&s->tenants_lock);
+	free(s->socket_dir);
+	free(s);
+	*store = NULL;
+}
+
+uint64_t store_generation(const struct store *s)
+{
+	return s->generation;
+}
+
+/* -- unfinished work -- */
+
+static int set_mark(struct store *s, const struct tenant_db *db, bool mark, struct err *e)
+{
+	const struct query q = { "UPDATE control.tenant SET unfinished = $2 WHERE id = $1",
+		                 PG_PARAMS(pg_uuid(&db->id), pg_bool(mark)) };
+
+	return db_exec(s->pool, &control_key, &q, e);
+}
+
+int mark_begin(struct store *s, const struct uuid *tenant, struct tenant_db **ret, struct err *e)
+{
+	struct tenant_db *db;
+	int rc = 0;
+
+	if (tenant_db_get(s, tenant, &db, e) < 0)
+		return -1;
+	pthread_mutex_lock(&db->lock);
+	if (!db->marked)
+		rc = set_mark(s, db, true, e);
+	if (rc == 0) {
+		db->marked = true;
+		db->inserting++;
+		*ret = db;
+	}
+	pthread_mutex_unlock(&db->lock);
+	return rc;
+}
+
+void mark_end(struct tenant_db *db)
+{
+	pthread_mutex_lock(&db->lock);
+	db->inserting--;
+	pthread_mutex_unlock(&db->lock);
+}
+
+/* Under the tenant's lock, so that no turn can be inserted between the look and the change. */
+static int settle_locked(struct store *s, struct tenant_db *db, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	const struct query q = { "SELECT FROM app.turn WHERE " TURN_UNFINISHED " LIMIT 1",
+		                 PG_NO_PARAMS };
+
+	if (db_rows(s->pool, &db->key, &q, &rows, e) < 0)
+		return -1;
+	if (pg_rows_count(rows) > 0)
+		return 0;
+	db->marked = false; /* also when the change fails: then it may or may not have happened */
+	return set_mark(s, db, false, e);
+}
+
+int store_settle(struct store *s, const struct uuid *tenant, struct err *e)
+{
+	struct tenant_db *db;
+	int rc = 0;
+
+	if (tenant_db_get(s, tenant, &db, e) < 0)
+		return -1;
+	pthread_mutex_lock(&db->lock);
+	if (db->inserting == 0)
+		rc = settle_locked(s, db, e);
+	pthread_mutex_unlock(&db->lock);
+	return rc;
+}
+
+int store_each_unfinished(struct store *s, void (*fn)(void *ctx, const struct uuid *tenant),
+                          void *ctx, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	const struct query q = { "SELECT id FROM control.tenant WHERE unfinished ORDER BY id",
+		                 PG_NO_PARAMS };
+
+	if (db_rows(s->pool, &control_key, &q, &rows, e) < 0)
+		return -1;
+	for (int i = 0; i < pg_rows_count(rows); i++) {
+		struct uuid tenant = pg_get_uuid(rows, i, 0);
+
+		if (pg_rows_check(rows, "tenant", e) < 0)
+			return -1;
+		fn(ctx, &tenant);
+	}
+	return 0;
+}

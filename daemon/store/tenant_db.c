@@ -1,0 +1,190 @@
+/*
+ * Makes tenant databases.  The server's owner role creates the database and its
+ * schema; the role comes from the one privileged function, which takes only the UUID.
+ * Nobody can connect to the database before PUBLIC has lost the right to.
+ */
+#include "daemon/store/internal.h"
+
+#include "daemon/store/migrate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct pool_key control_key = { OWNER_ROLE, CONTROL_DATABASE };
+
+static struct tenant_db *new_entry(const struct uuid *tenant)
+{
+	struct tenant_db *db = calloc(1, sizeof(*db));
+	char hex[33];
+
+	if (!db)
+		return NULL;
+	db->id = *tenant;
+	uuid_hex(tenant, hex);
+	(void)snprintf(db->key.database, sizeof(db->key.database), "ct_%s", hex);
+	(void)snprintf(db->key.user, sizeof(db->key.user), "cr_%s", hex);
+	pthread_mutex_init(&db->lock, NULL);
+	return db;
+}
+
+static struct tenant_db *find_entry(struct store *s, const struct uuid *tenant)
+{
+	struct tenant_db **chain, *db;
+	unsigned int hash = 5381;
+
+	for (const char *c = tenant->text; *c; c++)
+		hash = hash * 33 + (unsigned char)*c;
+	chain = &s->tenants[hash % TENANT_BUCKETS];
+	pthread_mutex_lock(&s->tenants_lock);
+	for (db = *chain; db && !uuid_equal(&db->id, tenant);)
+		db = db->next;
+	if (!db && (db = new_entry(tenant))) {
+		db->next = *chain;
+		*chain = db;
+	}
+	pthread_mutex_unlock(&s->tenants_lock);
+	return db;
+}
+
+void tenant_db_free_all(struct store *s)
+{
+	for (size_t i = 0; i < TENANT_BUCKETS; i++) {
+		struct tenant_db *db = s->tenants[i], *next;
+
+		for (; db; db = next) {
+			next = db->next;
+			pthread_mutex_destroy(&db->lock);
+			free(db);
+		}
+		s->tenants[i] = NULL;
+	}
+}
+
+static int recorded_version(struct store *s, const struct tenant_db *db, int64_t *ret,
+                            struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	const struct query q = { "SELECT schema_version FROM control.tenant WHERE id = $1",
+		                 PG_PARAMS(pg_uuid(&db->id)) };
+
+	if (db_rows(s->pool, &control_key, &q, &rows, e) < 0)
+		return -1;
+	*ret = pg_rows_count(rows) ? pg_get_int(rows, 0, 0) : 0;
+	return pg_rows_check(rows, "schema version", e);
+}
+
+/* Names are made of 32 hex digits, which need no quotes; DDL takes no parameters. */
+static int make_database(struct pg *pg, const struct tenant_db *db, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	char sql[400];
+
+	if (pg_query(pg, "SELECT FROM pg_catalog.pg_database WHERE datname = $1",
+	             PG_PARAMS(pg_text(db->key.database)), &rows, e) < 0)
+		return -1;
+	(void)snprintf(sql, sizeof(sql),
+	               "CREATE DATABASE %s TEMPLATE template1 ALLOW_CONNECTIONS false",
+	               db->key.database);
+	if (pg_rows_count(rows) == 0 && pg_script(pg, sql, e) < 0)
+		return -1;
+	(void)snprintf(sql, sizeof(sql),
+	               "REVOKE ALL ON DATABASE %s FROM PUBLIC; GRANT CONNECT ON DATABASE %s TO %s; "
+	               "ALTER DATABASE %s ALLOW_CONNECTIONS true",
+	               db->key.database, db->key.database, db->key.user, db->key.database);
+	return pg_script(pg, sql, e);
+}
+
+static int make_role_and_database(struct pg *pg, const struct tenant_db *db, struct err *e)
+{
+	if (pg_exec(pg, "INSERT INTO control.tenant (id) VALUES ($1) ON CONFLICT DO NOTHING",
+	            PG_PARAMS(pg_uuid(&db->id)), e) < 0 ||
+	    pg_exec(pg, "SELECT privileged.make_tenant_role($1)", PG_PARAMS(pg_uuid(&db->id)), e) <
+	            0)
+		return -1;
+	return make_database(pg, db, e);
+}
+
+static int make_schema(struct pg *pg, const struct tenant_db *db, struct err *e)
+{
+	(void)db;
+	if (pg_script(pg, "CREATE SCHEMA IF NOT EXISTS app", e) < 0)
+		return -1;
+	return migrate(pg, "app", sql_tenant(), e);
+}
+
+/* Run fn on a connection of the owner that is closed afterwards. */
+static int as_owner(struct store *s, const char *database, const struct tenant_db *db,
+                    int (*fn)(struct pg *pg, const struct tenant_db *db, struct err *e),
+                    struct err *e)
+{
+	struct pool_key key = { .user = OWNER_ROLE };
+	struct lease *lease = NULL;
+	int rc;
+
+	(void)snprintf(key.database, sizeof(key.database), "%s", database);
+	if (pool_take(s->pool, &key, &lease, e) < 0)
+		return -1;
+	rc = fn(lease_pg(lease), db, e);
+	pool_discard(s->pool, &lease);
+	return rc;
+}
+
+/* Every step may be repeated, so a start that was killed in the middle goes on here. */
+static int provision(struct store *s, struct tenant_db *db, struct err *e)
+{
+	int64_t latest = (int64_t)sql_tenant().count, have;
+	const struct query record = {
+		"UPDATE control.tenant SET schema_version = $2 WHERE id = $1",
+		PG_PARAMS(pg_uuid(&db->id), pg_int(latest)),
+	};
+
+	if (recorded_version(s, db, &have, e) < 0)
+		return -1;
+	if (have < latest && (as_owner(s, CONTROL_DATABASE, db, make_role_and_database, e) < 0 ||
+	                      as_owner(s, db->key.database, db, make_schema, e) < 0 ||
+	                      db_exec(s->pool, &control_key, &record, e) < 0))
+		return err_wrap(e, "cannot make the database of tenant %s", db->id.text);
+	db->ready = true;
+	return 0;
+}
+
+int tenant_db_get(struct store *s, const struct uuid *tenant, struct tenant_db **ret, struct err *e)
+{
+	struct tenant_db *db;
+	int rc = 0;
+
+	if (!uuid_valid(tenant->text, strnlen(tenant->text, sizeof(tenant->text))))
+		return err_set(e, STORE_NOT_FOUND, "the tenant id is not a UUID");
+	db = find_entry(s, tenant);
+	if (!db)
+		return err_set(e, STORE_UNAVAILABLE, "no memory for a tenant");
+	pthread_mutex_lock(&db->lock);
+	if (!db->ready)
+		rc = provision(s, db, e);
+	pthread_mutex_unlock(&db->lock);
+	if (rc == 0)
+		*ret = db;
+	return rc;
+}
+
+int tenant_rows(struct store *s, const struct uuid *tenant, const struct query *q,
+                struct pg_rows **ret, struct err *e)
+{
+	struct tenant_db *db;
+
+	if (tenant_db_get(s, tenant, &db, e) < 0)
+		return -1;
+	return db_rows(s->pool, &db->key, q, ret, e);
+}
+
+int tenant_transaction(struct store *s, const struct uuid *tenant,
+                       int (*body)(struct pg *pg, void *ctx, struct err *e), void *ctx,
+                       struct err *e)
+{
+	struct tenant_db *db;
+
+	if (tenant_db_get(s, tenant, &db, e) < 0)
+		return -1;
+	return db_transaction(s->pool, &db->key, body, ctx, e);
+}

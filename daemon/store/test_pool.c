@@ -1,0 +1,242 @@
+/* Opening, provisioning and connections, against a real cluster. */
+#include "daemon/store/test_fixture.h"
+
+#include <pthread.h>
+
+/* -- opening -- */
+
+static void second_store_is_refused(void **state)
+{
+	const struct store_conf conf = { cluster.socket_dir, MAX_CONNECTIONS };
+	struct store *other = NULL;
+
+	(void)state;
+	assert_code(store_open(&conf, &other, &e), STORE_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "another cloisterd uses this database"));
+	assert_null(other);
+	assert_ok(store_ping(store, &e));
+}
+
+static void too_few_connections_are_refused(void **state)
+{
+	const struct store_conf conf = { cluster.socket_dir, 3 };
+	struct store *other = NULL;
+
+	(void)state;
+	assert_code(store_open(&conf, &other, &e), STORE_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "at least 4"));
+}
+
+static void generation_grows_and_data_stays(void **state)
+{
+	struct session s = new_session(&acme), found;
+	uint64_t before = store_generation(store);
+
+	(void)state;
+	assert_true(before >= 1);
+	store_close(&store);
+	opens_the_store(NULL);
+	assert_int_equal(store_generation(store), before + 1);
+	assert_ok(session_get(store, &acme, &s.id, &found, &e));
+}
+
+static void ping_takes_the_lock_again(void **state)
+{
+	(void)state;
+	pg_close(&store->guard);
+	assert_ok(store_ping(store, &e));
+	second_store_is_refused(NULL);
+}
+
+static void bad_tenant_id_is_refused(void **state)
+{
+	struct uuid bad = { "x'; DROP DATABASE cloister; --" };
+	struct session found;
+
+	(void)state;
+	assert_code(session_get(store, &bad, &acme, &found, &e), STORE_NOT_FOUND);
+}
+
+static void *use_fresh_tenant(void *arg)
+{
+	const struct uuid *tenant = arg;
+	struct err err = ERR_INIT;
+	struct session found;
+
+	if (session_get(store, tenant, tenant, &found, &err) == 0)
+		return NULL;
+	return err.code == STORE_NOT_FOUND ? arg : NULL;
+}
+
+static void concurrent_first_use_makes_one_database(void **state)
+{
+	struct uuid tenant = uuid_new();
+	pthread_t threads[8];
+	void *ok;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, use_fresh_tenant, &tenant), 0);
+	for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
+		pthread_join(threads[i], &ok);
+		assert_non_null(ok);
+	}
+}
+
+static void half_made_tenant_is_completed(void **state)
+{
+	struct uuid tenant = uuid_new();
+	const struct query record = { "INSERT INTO control.tenant (id) VALUES ($1)",
+		                      PG_PARAMS(pg_uuid(&tenant)) };
+	const struct query role = { "SELECT privileged.make_tenant_role($1)",
+		                    PG_PARAMS(pg_uuid(&tenant)) };
+	char sql[100], hex[33];
+	const struct query create = { sql, PG_NO_PARAMS };
+
+	(void)state;
+	uuid_hex(&tenant, hex);
+	(void)snprintf(sql, sizeof(sql), "CREATE DATABASE ct_%s ALLOW_CONNECTIONS false", hex);
+	assert_ok(db_exec(store->pool, &control_key, &record, &e));
+	assert_ok(db_exec(store->pool, &control_key, &role, &e));
+	assert_ok(db_exec(store->pool, &control_key, &create, &e));
+	new_session(&tenant);
+}
+
+/* -- connections -- */
+
+static struct tenant_db *db_of(const struct uuid *tenant)
+{
+	struct tenant_db *db = NULL;
+
+	assert_ok(tenant_db_get(store, tenant, &db, &e));
+	return db;
+}
+
+static void pool_is_bounded_and_says_so(void **state)
+{
+	const struct pool_key *key = &db_of(&acme)->key;
+	struct lease *leases[MAX_CONNECTIONS - 1] = { NULL }, *more = NULL;
+	struct pool_key keys[3] = { *key, control_key, db_of(&globex)->key };
+	uint64_t begin;
+	size_t n = 0;
+
+	(void)state;
+	for (size_t i = 0; n < ARRAY_LEN(leases); i++)
+		assert_ok(pool_take(store->pool, &keys[i / 5], &leases[n++], &e));
+	begin = clock_mono_ms();
+	assert_code(pool_take(store->pool, &keys[2], &more, &e), STORE_UNAVAILABLE);
+	assert_in_range(clock_mono_ms() - begin, 4900, 6000);
+	assert_string_equal(e.text, "all 11 database connections are in use");
+	for (size_t i = 0; i < n; i++)
+		pool_return(store->pool, &leases[i]);
+	assert_ok(pool_take(store->pool, &keys[2], &more, &e));
+	pool_return(store->pool, &more);
+}
+
+static void one_tenant_gets_half(void **state)
+{
+	const struct pool_key *key = &db_of(&acme)->key;
+	struct lease *leases[6], *more = NULL;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(leases); i++)
+		assert_ok(pool_take(store->pool, key, &leases[i], &e));
+	assert_code(pool_take(store->pool, key, &more, &e), STORE_UNAVAILABLE);
+	assert_non_null(strstr(e.text, key->user));
+	new_session(&globex);
+	for (size_t i = 0; i < ARRAY_LEN(leases); i++)
+		pool_return(store->pool, &leases[i]);
+}
+
+/* More tenants than connections: the oldest idle ones give way. */
+static void many_tenants_share_few_connections(void **state)
+{
+	struct uuid tenants[MAX_CONNECTIONS + 2];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(tenants); i++)
+		tenants[i] = uuid_new();
+	for (size_t round = 0; round < 2; round++)
+		for (size_t i = 0; i < ARRAY_LEN(tenants); i++)
+			new_session(&tenants[i]);
+}
+
+static void terminate_backends(void)
+{
+	const struct query q = { "SELECT pg_catalog.pg_terminate_backend(pid) FROM "
+		                 "pg_catalog.pg_stat_activity WHERE usename = 'cloister_owner' "
+		                 "AND pid <> pg_catalog.pg_backend_pid()",
+		                 PG_NO_PARAMS };
+
+	assert_ok(db_exec(store->pool, &control_key, &q, &e));
+}
+
+static void lost_connections_are_replaced(void **state)
+{
+	const struct query q = { "SELECT 1", PG_NO_PARAMS };
+	struct lease *a = NULL, *b = NULL;
+
+	(void)state;
+	assert_ok(pool_take(store->pool, &control_key, &a, &e));
+	assert_ok(pool_take(store->pool, &control_key, &b, &e));
+	pool_return(store->pool, &a);
+	pool_return(store->pool, &b);
+	terminate_backends(); /* the guard is among them */
+	for (int i = 0; i < 4; i++)
+		assert_ok(db_exec(store->pool, &control_key, &q, &e));
+	assert_ok(store_ping(store, &e));
+	second_store_is_refused(NULL);
+}
+
+struct dying {
+	int runs;
+	bool always;
+};
+
+static int die_in_transaction(struct pg *pg, void *ctx, struct err *err)
+{
+	struct dying *d = ctx;
+
+	if (++d->runs > 1 && !d->always)
+		return 0;
+	return pg_exec(pg, "SELECT pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())",
+	               PG_NO_PARAMS, err) < 0
+	               ? -1
+	               : 0;
+}
+
+static void uncommitted_work_is_done_once_more(void **state)
+{
+	struct dying once = { 0, false }, always = { 0, true };
+
+	(void)state;
+	assert_ok(tenant_transaction(store, &acme, die_in_transaction, &once, &e));
+	assert_int_equal(once.runs, 2);
+	assert_code(tenant_transaction(store, &acme, die_in_transaction, &always, &e),
+	            STORE_UNAVAILABLE);
+	assert_int_equal(always.runs, 2);
+	new_session(&acme);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(opens_the_store),
+		cmocka_unit_test(second_store_is_refused),
+		cmocka_unit_test(too_few_connections_are_refused),
+		cmocka_unit_test(generation_grows_and_data_stays),
+		cmocka_unit_test(ping_takes_the_lock_again),
+		cmocka_unit_test(bad_tenant_id_is_refused),
+		cmocka_unit_test(concurrent_first_use_makes_one_database),
+		cmocka_unit_test(half_made_tenant_is_completed),
+		cmocka_unit_test(pool_is_bounded_and_says_so),
+		cmocka_unit_test(one_tenant_gets_half),
+		cmocka_unit_test(many_tenants_share_few_connections),
+		cmocka_unit_test(lost_connections_are_replaced),
+		cmocka_unit_test(uncommitted_work_is_done_once_more),
+		cmocka_unit_test(closes_the_store),
+	};
+
+	fixture_begin();
+	return fixture_end(RUN_TESTS(tests));
+}
