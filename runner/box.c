@@ -9,7 +9,7 @@
  * The box (user namespace U2, a child of U1) is the first process of the sandbox's
  * pid namespace.  Its powers end with U2's namespaces; those of U1 are out of its
  * reach even when a descriptor leaks.  It builds the private root, starts runsc
- * with four capabilities and then only waits.  When the runner dies, the kernel
+ * with four capabilities, drops its own, and then only waits.  When the runner dies, the kernel
  * kills the box, and with it every process of the sandbox.
  */
 #include "runner/box.h"
@@ -163,6 +163,8 @@ static no_return void box_main(const struct box_plan *plan)
 	}
 	/* The pipes are the sandbox's now: they must close when it ends. */
 	fd_close_from(0, NULL, 0);
+	if (child_keep_capabilities(0, &e) < 0)
+		_exit(FAILED);
 	wait_for(runsc);
 }
 

@@ -85,6 +85,8 @@ static void add_permit(struct nft_batch *b)
 static void add_refuse(struct nft_batch *b)
 {
 	nft_batch_rule(b, nft_reject_reset(nft_count(nft_rule_new(b, "refuse"), REFUSED)));
+	/* gVisor passes on to a UDP socket that a port is closed, but not that it is forbidden. */
+	nft_batch_rule(b, nft_reject_port(nft_protocol(nft_rule_new(b, "refuse"), IPPROTO_UDP)));
 	nft_batch_rule(b, nft_reject_prohibited(nft_rule_new(b, "refuse")));
 }
 

@@ -240,6 +240,11 @@ struct nftnl_rule *nft_reject_reset(struct nftnl_rule *r)
 	return reject(nft_protocol(r, IPPROTO_TCP), NFT_REJECT_TCP_RST, 0);
 }
 
+struct nftnl_rule *nft_reject_port(struct nftnl_rule *r)
+{
+	return reject(r, NFT_REJECT_ICMPX_UNREACH, NFT_REJECT_ICMPX_PORT_UNREACH);
+}
+
 struct nftnl_rule *nft_reject_prohibited(struct nftnl_rule *r)
 {
 	return reject(r, NFT_REJECT_ICMPX_UNREACH, NFT_REJECT_ICMPX_ADMIN_PROHIBITED);

@@ -32,6 +32,7 @@ struct nftnl_rule *nft_connections_over(struct nftnl_rule *r, uint32_t limit);
 struct nftnl_rule *nft_count(struct nftnl_rule *r, const char *counter);
 struct nftnl_rule *nft_masquerade(struct nftnl_rule *r);
 struct nftnl_rule *nft_reject_reset(struct nftnl_rule *r); /* TCP only */
+struct nftnl_rule *nft_reject_port(struct nftnl_rule *r);
 struct nftnl_rule *nft_reject_prohibited(struct nftnl_rule *r);
 struct nftnl_rule *nft_accept(struct nftnl_rule *r);
 struct nftnl_rule *nft_drop(struct nftnl_rule *r);

@@ -21,7 +21,7 @@ static const struct {
 	bool drops; /* a base chain that drops what no rule decides */
 } expected[] = {
 	{ "input", 1, true },   { "forward", 9, true }, { "permit", 3, false },
-	{ "refuse", 2, false }, { "nat", 1, false },
+	{ "refuse", 3, false }, { "nat", 1, false },
 };
 
 struct found {

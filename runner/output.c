@@ -4,6 +4,7 @@
 #include "common/log.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -71,35 +72,46 @@ void output_read(struct output *o)
 			fd_close(&o->fd);
 			return;
 		}
+		keep_tail(o, data, (size_t)n);
 		if (o->live)
 			log_live(o, data, (size_t)n);
-		else
-			keep_tail(o, data, (size_t)n);
+	}
+}
+
+static void log_tail(const struct output *o)
+{
+	const char *end = o->tail + o->tail_len;
+
+	for (const char *at = o->tail; at < end; at++) {
+		const char *stop = memchr(at, '\n', (size_t)(end - at));
+
+		if (!stop)
+			stop = end;
+		log_line(o, at, (size_t)(stop - at));
+		at = stop;
 	}
 }
 
 void output_log_tail(struct output *o)
 {
-	const char *at = o->tail;
-	size_t left = o->tail_len;
-
-	if (o->live) {
+	if (!o->live)
+		log_tail(o);
+	else if (o->logged <= OUTPUT_LOG_MAX)
 		log_line(o, o->line, o->line_len);
-		o->line_len = 0;
-	}
-	while (left > 0 && !o->live) {
-		const char *end = memchr(at, '\n', left);
-		size_t len = end ? (size_t)(end - at) : left;
-
-		log_line(o, at, len);
-		at += len;
-		left -= len;
-		if (left > 0) {
-			at++;
-			left--;
-		}
-	}
+	o->line_len = 0;
 	o->tail_len = 0;
+}
+
+void output_last_line(const struct output *o, char *ret, size_t size)
+{
+	size_t end = o->tail_len;
+	size_t start;
+
+	while (end > 0 && o->tail[end - 1] == '\n')
+		end--;
+	for (start = end; start > 0 && o->tail[start - 1] != '\n';)
+		start--;
+	(void)snprintf(ret, size, "%.*s", (int)(end - start), o->tail + start);
 }
 
 void output_close(struct output *o)

@@ -17,7 +17,7 @@ struct output {
 	size_t logged; /* bytes that went there */
 	char line[512];
 	size_t line_len;
-	char tail[OUTPUT_TAIL_MAX];
+	char tail[OUTPUT_TAIL_MAX]; /* the last bytes */
 	size_t tail_len;
 };
 
@@ -27,8 +27,11 @@ void output_init(struct output *o, int fd, const char *who, bool live);
 /* Take what is there; closes fd at its end. */
 void output_read(struct output *o);
 
-/* Log the kept tail, line by line.  Does nothing for a live one, which has been logged. */
+/* Log what has not been logged: the kept tail line by line, or the last half line of a live one. */
 void output_log_tail(struct output *o);
+
+/* The last line that was said, without its end; "" when there was none. */
+void output_last_line(const struct output *o, char *ret, size_t size);
 
 void output_close(struct output *o);
 

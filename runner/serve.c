@@ -22,6 +22,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define RUNSC_FAILED 128 /* its exit code when it is itself what failed; above: 128 + signal */
+
 #define TERM_MS 1500 /* from SIGTERM to SIGKILL */
 #define KILL_MS 5000 /* from SIGKILL to giving up */
 
@@ -39,17 +41,22 @@ enum source {
 static void note_box(struct runner *r, int status)
 {
 	int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	char last[300];
 
 	r->box = 0;
-	output_read(&r->log);
+	output_read(&r->errors);
+	output_last_line(&r->errors, last, sizeof(last));
+	/* The second: runsc made a sandbox but could not run the guest in it. */
 	r->box_refused = code == BOX_NOT_STARTED ||
-	                 memmem(r->log.tail, r->log.tail_len, "starting container", 18);
+	                 (code == RUNSC_FAILED && strstr(last, "starting container"));
 	if (r->box_reason.code != 0)
 		return;
 	if (r->box_refused)
-		err_set(&r->box_reason, ECHILD, "runsc could not start the sandbox");
-	else if (code > 128)
-		err_set(&r->box_reason, ECHILD, "the sandbox was killed by signal %d", code - 128);
+		err_set(&r->box_reason, ECHILD, "runsc could not start the sandbox: %s",
+		        *last ? last : "it gave no reason");
+	else if (code > RUNSC_FAILED)
+		err_set(&r->box_reason, ECHILD, "the sandbox was killed by signal %d",
+		        code - RUNSC_FAILED);
 	else
 		err_set(&r->box_reason, ECHILD, "the sandbox ended by itself with code %d", code);
 }
@@ -187,12 +194,12 @@ int runner_serve(struct runner *r, struct err *e)
 	do
 		code = serve_turn(r, e);
 	while (code < 0);
-	if (code != EXIT_ORDERLY) {
-		take_outputs(r);
-		output_log_tail(&r->log);
-		output_log_tail(&r->slirp_output);
-	}
+	take_outputs(r);
 	output_log_tail(&r->errors);
+	if (code != EXIT_ORDERLY)
+		output_log_tail(&r->log);
+	if (code != EXIT_ORDERLY && r->slirp.pid == 0)
+		output_log_tail(&r->slirp_output);
 	return code;
 }
 

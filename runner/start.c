@@ -114,13 +114,11 @@ static int check_program(const char *path, const char *remedy, struct err *e)
 {
 	struct stat st;
 
-	if (stat(path, &st) < 0 || (S_ISREG(st.st_mode) && access(path, R_OK | X_OK) < 0)) {
-		err_errno(e, "cannot execute %s", path);
-		return err_set(e, e->code, "cannot execute %s: %s; %s", path, strerror(e->code),
-		               remedy);
-	}
-	if (!S_ISREG(st.st_mode))
+	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
 		return err_set(e, EINVAL, "cannot execute %s: not a regular file; %s", path,
+		               remedy);
+	if (access(path, R_OK | X_OK) < 0)
+		return err_set(e, errno, "cannot execute %s: %s; %s", path, strerror(errno),
 		               remedy);
 	return 0;
 }
@@ -347,12 +345,24 @@ static int join_namespaces(struct runner *r, struct spaces *s, struct err *e)
 	return 0;
 }
 
+static int wait_for_slirp(struct runner *r, struct err *e)
+{
+	struct err why = ERR_INIT;
+	char last[300];
+
+	if (slirp_wait(&r->slirp, &why) == 0)
+		return 0;
+	output_read(&r->slirp_output);
+	output_last_line(&r->slirp_output, last, sizeof(last));
+	return err_set(e, why.code, "%.150s: %s", why.text, *last ? last : "it gave no reason");
+}
+
 static int stage_run(struct runner *r, struct spaces *s, struct err *e)
 {
 	const struct report run = { .step = REPORT_RUN };
 	struct report root;
 
-	if (join_namespaces(r, s, e) < 0 || slirp_wait(&r->slirp, e) < 0 ||
+	if (join_namespaces(r, s, e) < 0 || wait_for_slirp(r, e) < 0 ||
 	    link_forward(&s->links, CELL_TAP, e) < 0 ||
 	    report_wait(r->channel, REPORT_ROOT, 0, STEP_TIMEOUT_MS, &root, e) < 0)
 		return -1;
