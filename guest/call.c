@@ -10,7 +10,7 @@
 
 static const struct {
 	const char *op;
-	int (*start)(const struct json *request, struct call **ret, struct err *e);
+	struct call *(*start)(const struct json *request, struct err *e);
 } operations[] = {
 	{ "exec", exec_start },
 	{ "read", file_read_start },
@@ -41,39 +41,45 @@ static void send_error(uint64_t id, const struct err *e)
 	channel_send_json(FRAME_EXIT, id, answer);
 }
 
-static int start_request(const struct json *request, struct call **ret, struct err *e)
+static struct call *start_request(const struct json *request, struct err *e)
 {
 	const struct json *op = json_type(request) == JSON_OBJECT ? json_get(request, "op") : NULL;
 
-	if (!op || json_type(op) != JSON_STRING)
-		return err_set(e, FAULT_INVALID, "op: must be a string");
+	if (!op || json_type(op) != JSON_STRING) {
+		(void)err_set(e, FAULT_INVALID, "op: must be a string");
+		return NULL;
+	}
 	for (size_t i = 0; i < ARRAY_LEN(operations); i++)
 		if (strcmp(operations[i].op, json_str(op)) == 0)
-			return operations[i].start(request, ret, e);
-	return err_set(e, FAULT_INVALID, "op: no operation \"%.64s\"", json_str(op));
+			return operations[i].start(request, e);
+	(void)err_set(e, FAULT_INVALID, "op: no operation \"%.64s\"", json_str(op));
+	return NULL;
 }
 
-static int start_call(const struct frame *f, struct call **ret, struct err *e)
+static struct call *start_call(const struct frame *f, struct err *e)
 {
 	auto_json struct json *request = NULL;
 
-	if (table_len >= FRAME_CALLS_MAX)
-		return err_set(e, FAULT_BUSY, "%d calls are open", FRAME_CALLS_MAX);
+	if (table_len >= FRAME_CALLS_MAX) {
+		(void)err_set(e, FAULT_BUSY, "%d calls are open", FRAME_CALLS_MAX);
+		return NULL;
+	}
 	if (json_parse(f->payload, f->len, &request, e) < 0) {
 		e->code = FAULT_INVALID;
-		return -1;
+		return NULL;
 	}
-	return start_request(request, ret, e);
+	return start_request(request, e);
 }
 
 static void take_start(const struct frame *f)
 {
 	struct err e = ERR_INIT;
-	struct call *c = NULL;
+	struct call *c;
 
 	if (!f->call || find_call(f->call))
 		fault_die(GUEST_EXIT_PROTOCOL, "START with a call id in use");
-	if (start_call(f, &c, &e) < 0) {
+	c = start_call(f, &e);
+	if (!c) {
 		send_error(f->call, &e);
 		return;
 	}

@@ -349,22 +349,23 @@ static int hand_over(struct exec *x, const struct buf *flat, struct err *e)
 	return x->supervisor ? 0 : -1;
 }
 
-int exec_start(const struct json *request, struct call **ret, struct err *e)
+struct call *exec_start(const struct json *request, struct err *e)
 {
 	auto_buf struct buf flat = BUF_INIT(JOB_FLAT_MAX);
 	uint64_t timeout_ms = 0;
 	struct exec *x;
 
 	if (job_from_request(request, &flat, &timeout_ms, e) < 0)
-		return -1;
+		return NULL;
 	x = exec_new();
-	if (!x)
-		return err_set(e, FAULT_AGAIN, "no memory for a command");
+	if (!x) {
+		(void)err_set(e, FAULT_AGAIN, "no memory for a command");
+		return NULL;
+	}
 	if (hand_over(x, &flat, e) < 0) {
 		exec_release(&x->call);
-		return -1;
+		return NULL;
 	}
 	x->deadline_ms = timeout_ms ? clock_mono_ms() + timeout_ms : 0;
-	*ret = &x->call;
-	return 0;
+	return &x->call;
 }

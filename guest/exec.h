@@ -4,6 +4,7 @@
 
 #include "guest/call.h"
 
-int exec_start(const struct json *request, struct call **ret, struct err *e);
+/* NULL when nothing was run, for the reason in e. */
+struct call *exec_start(const struct json *request, struct err *e);
 
 #endif

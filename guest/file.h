@@ -9,9 +9,10 @@
 
 #include "guest/call.h"
 
-int file_read_start(const struct json *request, struct call **ret, struct err *e);
-int file_write_start(const struct json *request, struct call **ret, struct err *e);
-int file_list_start(const struct json *request, struct call **ret, struct err *e);
+/* NULL when the call is over before it began, for the reason in e. */
+struct call *file_read_start(const struct json *request, struct err *e);
+struct call *file_write_start(const struct json *request, struct err *e);
+struct call *file_list_start(const struct json *request, struct err *e);
 
 /* A number of a request, within bounds (both included), or its default. */
 struct file_number {

@@ -79,21 +79,19 @@ static void sift_down(char **heap, size_t n)
 /* Keep name when it is among the first limit ones. */
 static void keep_name(struct file_list *l, const char *name)
 {
-	char *copy;
+	bool full = l->n == l->limit;
+	char **slot = full ? &l->names[0] : &l->names[l->n];
 
-	if (l->n == l->limit && strcmp(name, l->names[0]) >= 0)
+	if (full && strcmp(name, *slot) >= 0)
 		return;
-	copy = strdup(name);
-	if (!copy)
+	free(*slot);
+	*slot = strdup(name);
+	if (!*slot)
 		fault_die(GUEST_EXIT_START, "no memory for a directory");
-	if (l->n == l->limit) {
-		free(l->names[0]);
-		l->names[0] = copy;
+	if (full)
 		sift_down(l->names, l->n);
-		return;
-	}
-	l->names[l->n] = copy;
-	sift_up(l->names, l->n++);
+	else
+		sift_up(l->names, l->n++);
 }
 
 static int compare_names(const void *a, const void *b)
@@ -249,7 +247,7 @@ static int open_list(struct file_list *l, const char *path, struct err *e)
 	return 0;
 }
 
-int file_list_start(const struct json *request, struct call **ret, struct err *e)
+struct call *file_list_start(const struct json *request, struct err *e)
 {
 	struct file_number limit = {
 		.name = "limit", .min = 1, .max = ENTRIES_MAX, .value = ENTRIES_USUAL
@@ -258,17 +256,18 @@ int file_list_start(const struct json *request, struct call **ret, struct err *e
 	const char *path;
 
 	if (file_request(request, &limit, 1, &path, e) < 0)
-		return -1;
+		return NULL;
 	l = calloc(1, sizeof(*l));
-	if (!l)
-		return err_set(e, ENOMEM, "no memory for a call");
+	if (!l) {
+		(void)err_set(e, ENOMEM, "no memory for a call");
+		return NULL;
+	}
 	l->call.kind = &list_kind;
 	l->limit = (size_t)limit.value;
 	l->lines = (struct buf)BUF_INIT(LOOK_BATCH * LINE_MAX_SIZE);
 	if (open_list(l, path, e) < 0) {
 		list_release(&l->call);
-		return -1;
+		return NULL;
 	}
-	*ret = &l->call;
-	return 0;
+	return &l->call;
 }

@@ -104,32 +104,28 @@ static int open_regular(const char *path, struct stat *st, struct err *e)
 	return fd_take(&fd);
 }
 
-int file_read_start(const struct json *request, struct call **ret, struct err *e)
+struct call *file_read_start(const struct json *request, struct err *e)
 {
 	struct file_number numbers[] = {
 		{ .name = "offset", .min = 0, .max = OFFSET_MAX, .value = 0 },
 		{ .name = "limit", .min = 0, .max = LIMIT_MAX, .value = LIMIT_MAX },
 	};
-	struct file_read *r;
+	auto_free struct file_read *r = calloc(1, sizeof(*r));
 	const char *path;
 	struct stat st;
-	int fd;
 
-	if (file_request(request, numbers, ARRAY_LEN(numbers), &path, e) < 0)
-		return -1;
-	fd = open_regular(path, &st, e);
-	if (fd < 0)
-		return -1;
-	r = calloc(1, sizeof(*r));
 	if (!r) {
-		fd_close(&fd);
-		return err_set(e, ENOMEM, "no memory for a call");
+		(void)err_set(e, ENOMEM, "no memory for a call");
+		return NULL;
 	}
+	if (file_request(request, numbers, ARRAY_LEN(numbers), &path, e) < 0)
+		return NULL;
+	r->fd = open_regular(path, &st, e);
+	if (r->fd < 0)
+		return NULL;
 	r->call.kind = &read_kind;
-	r->fd = fd;
 	r->offset = numbers[0].value;
 	r->left = numbers[1].value;
 	r->size = st.st_size;
-	*ret = &r->call;
-	return 0;
+	return &mem_take(&r)->call;
 }

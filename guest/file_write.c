@@ -187,24 +187,25 @@ static int open_temporary(struct file_write *w, struct err *e)
 	return err_errno(e, "directory of path");
 }
 
-int file_write_start(const struct json *request, struct call **ret, struct err *e)
+struct call *file_write_start(const struct json *request, struct err *e)
 {
 	struct file_number mode = { .name = "mode", .min = 0, .max = 0777, .value = 0644 };
 	struct file_write *w;
 	const char *path;
 
 	if (file_request(request, &mode, 1, &path, e) < 0)
-		return -1;
+		return NULL;
 	w = calloc(1, sizeof(*w));
-	if (!w)
-		return err_set(e, ENOMEM, "no memory for a call");
+	if (!w) {
+		(void)err_set(e, ENOMEM, "no memory for a call");
+		return NULL;
+	}
 	w->call.kind = &write_kind;
 	w->dir = w->fd = -1;
 	w->mode = (mode_t)mode.value;
 	if (open_target(w, path, e) < 0 || open_temporary(w, e) < 0) {
 		write_release(&w->call);
-		return -1;
+		return NULL;
 	}
-	*ret = &w->call;
-	return 0;
+	return &w->call;
 }

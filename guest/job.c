@@ -49,10 +49,17 @@ static void check_argv(const struct json *argv, struct json_faults *f)
 		json_fault(f, "argv[0]", "must not be empty");
 }
 
+struct env_check {
+	struct json_faults *faults;
+	size_t n;
+};
+
 static void check_variable(void *ctx, const char *key, const struct json *value)
 {
-	struct json_faults *f = ctx;
+	struct env_check *check = ctx;
+	struct json_faults *f = check->faults;
 
+	check->n++;
 	if (!*key || strchr(key, '='))
 		json_fault(f, "env", "\"%s\" cannot name a variable", key);
 	if (json_type(value) != JSON_STRING)
@@ -61,6 +68,7 @@ static void check_variable(void *ctx, const char *key, const struct json *value)
 
 static void check_fields(const struct json *const *v, struct json_faults *f)
 {
+	struct env_check env = { .faults = f };
 	size_t cwd_len = json_str_len(v[F_CWD]);
 
 	if (!v[F_ARGV] == !v[F_SHELL])
@@ -69,10 +77,10 @@ static void check_fields(const struct json *const *v, struct json_faults *f)
 		check_argv(v[F_ARGV], f);
 	if (json_str(v[F_CWD])[0] != '/' || cwd_len > JOB_PATH_MAX)
 		json_fault(f, "cwd", "must be an absolute path of at most %d bytes", JOB_PATH_MAX);
-	if (v[F_ENV] && json_len(v[F_ENV]) > JOB_ENV_MAX)
-		json_fault(f, "env", "at most %d variables", JOB_ENV_MAX);
 	if (v[F_ENV])
-		json_each(v[F_ENV], check_variable, f);
+		json_each(v[F_ENV], check_variable, &env);
+	if (env.n > JOB_ENV_MAX)
+		json_fault(f, "env", "at most %d variables", JOB_ENV_MAX);
 	if (v[F_TIMEOUT] && (json_int(v[F_TIMEOUT]) < 1 || json_int(v[F_TIMEOUT]) > JOB_TIME_MAX))
 		json_fault(f, "timeoutMs", "must be from 1 to %d", JOB_TIME_MAX);
 }

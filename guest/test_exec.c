@@ -1,0 +1,489 @@
+#include "common/test.h"
+
+#include "guest/fault.h"
+#include "guest/test_guest.h"
+
+#include <ctype.h>
+
+#define SHELL(line) "{\"op\":\"exec\",\"cwd\":\"/\",\"shell\":\"" line "\"}"
+#define SHELL_FOR(ms, line) \
+	"{\"op\":\"exec\",\"cwd\":\"/\",\"timeoutMs\":" #ms ",\"shell\":\"" line "\"}"
+#define ARGV(words) "{\"op\":\"exec\",\"cwd\":\"/\",\"argv\":[" words "]}"
+
+static uint64_t since(uint64_t start_ms)
+{
+	return clock_mono_ms() - start_ms;
+}
+
+static bool has_mark(const char *pid, const char *mark)
+{
+	char path[64], text[4096];
+	auto_close int fd = -1;
+	ssize_t n;
+
+	if (!isdigit((unsigned char)pid[0]))
+		return false;
+	(void)snprintf(path, sizeof(path), "/proc/%.20s/environ", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? 0 : read(fd, text, sizeof(text));
+	return n > 0 && memmem(text, (size_t)n, mark, strlen(mark));
+}
+
+/* Living processes that have mark in their environment (a zombie has none). */
+static int count_marked(const char *mark)
+{
+	auto_dir DIR *dir = opendir("/proc");
+	struct dirent *d;
+	int n = 0;
+
+	while (dir && (d = readdir(dir)))
+		n += has_mark(d->d_name, mark);
+	return n;
+}
+
+static void wait_marked(const char *mark, int wanted)
+{
+	uint64_t start = clock_mono_ms();
+
+	while (count_marked(mark) != wanted && since(start) < 5000)
+		(void)usleep(2000);
+	assert_int_equal(count_marked(mark), wanted);
+}
+
+static void test_output_and_codes(void **state)
+{
+	struct guest g;
+	struct result r;
+
+	(void)state;
+	guest_begin(&g);
+	guest_call(&g, SHELL("echo out; echo err >&2; exit 7"), &r);
+	assert_string_equal(result_text(&r, 0), "out\n");
+	assert_string_equal(result_text(&r, 1), "err\n");
+	assert_string_equal(result_word(&r), "exited");
+	assert_int_equal(result_int(&r, "code"), 7);
+	assert_int_equal(result_int(&r, "signal"), -1);
+	assert_int_equal(result_int(&r, "stdoutBytes"), 4);
+	assert_int_equal(result_int(&r, "stderrBytes"), 4);
+	assert_int_equal(result_int(&r, "survivors"), 0);
+	result_release(&r);
+	guest_call(&g, SHELL("kill -SEGV $$"), &r);
+	assert_int_equal(result_int(&r, "signal"), SIGSEGV);
+	assert_int_equal(result_int(&r, "code"), -1);
+	result_release(&r);
+	guest_end(&g);
+}
+
+static void test_failures_are_errors(void **state)
+{
+	struct guest g;
+	struct result r;
+
+	(void)state;
+	guest_begin(&g);
+	expect_word(&g, ARGV("\"no-such-program\""), "not_found");
+	expect_word(&g, ARGV("\"/no/such/program\""), "not_found");
+	expect_word(&g, ARGV("\"/etc/passwd\""), "not_executable");
+	expect_word(&g, ARGV("\"/etc\""), "not_executable");
+	expect_word(&g, "{\"op\":\"exec\",\"argv\":[\"true\"],\"cwd\":\"/no/where\"}", "no_cwd");
+	expect_word(&g, "{\"op\":\"exec\",\"argv\":[\"true\"],\"cwd\":\"/etc/passwd\"}", "no_cwd");
+	guest_call(&g, ARGV("\"/bin/sh\",\"-c\",\"exit 127\""), &r);
+	assert_string_equal(result_word(&r), "exited");
+	assert_int_equal(result_int(&r, "code"), 127);
+	result_release(&r);
+	guest_end(&g);
+}
+
+/* Nothing of the guest leaks into a process: descriptors, signals, session, variables. */
+static void test_clean_start(void **state)
+{
+	struct guest g;
+	struct result r;
+
+	(void)state;
+	assert_int_equal(setenv("CLOISTER_LEAK", "1", 1), 0);
+	guest_begin(&g);
+	/* 3 is the shell's own look at the directory; glibc's spawn ignores its own 32 and 33. */
+	guest_call(&g,
+	           SHELL("echo /proc/self/fd/*; grep Sig[BI] /proc/self/status | cut -f2 | "
+	                 "sed s/180000000$/000000000/; ps -o pid=,pgid=,sid= -p $$ | "
+	                 "xargs -n 1 | sort -u | wc -l"),
+	           &r);
+	assert_string_equal(result_text(&r, 0),
+	                    "/proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2 /proc/self/fd/3\n"
+	                    "0000000000000000\n0000000000000000\n1\n");
+	result_release(&r);
+	guest_call(&g,
+	           "{\"op\":\"exec\",\"argv\":[\"env\"],\"cwd\":\"/\",\"env\":{\"TERM\":\"xterm\","
+	           "\"MORE\":\"a=b\"}}",
+	           &r);
+	assert_string_equal(
+		result_text(&r, 0),
+		"HOME=/state/home\nPATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/"
+		"bin\nUSER=root\nLOGNAME=root\nTMPDIR=/tmp\nLANG=C.UTF-8\nTERM=xterm\nMORE=a=b\n");
+	result_release(&r);
+	guest_end(&g);
+}
+
+static void test_input(void **state)
+{
+	auto_buf struct buf text = BUF_INIT(1U << 20);
+	struct guest g;
+	struct result r;
+	uint64_t call;
+
+	(void)state;
+	for (int i = 0; i < 60000; i++)
+		buf_addc(&text, (char)('a' + i % 26));
+	guest_begin(&g);
+	call = guest_start(&g, ARGV("\"cat\""));
+	guest_send(&g, FRAME_INPUT, call, text.data, text.len);
+	guest_send(&g, FRAME_INPUT, call, "end", 3);
+	guest_send(&g, FRAME_END, call, "", 0);
+	guest_finish(&g, call, &r);
+	assert_int_equal(r.out[0].len, text.len + 3);
+	assert_memory_equal(r.out[0].data, text.data, text.len);
+	result_release(&r);
+	/* A process that does not read its input does no harm, and credit comes back. */
+	call = guest_start(&g, SHELL("exec <&-; sleep 0.1; echo done"));
+	for (int i = 0; i < 4; i++)
+		guest_send(&g, FRAME_INPUT, call, text.data, text.len);
+	guest_finish(&g, call, &r);
+	assert_string_equal(result_text(&r, 0), "done\n");
+	result_release(&r);
+	guest_end(&g);
+}
+
+/* The whole window is taken while nobody reads; one byte more is a breach. */
+static void test_input_beyond_credit(void **state)
+{
+	static char block[FRAME_DATA_MAX];
+	uint32_t granted = 0;
+	struct guest g;
+	struct frame f;
+	uint64_t call;
+
+	(void)state;
+	guest_begin(&g);
+	call = guest_start(&g, ARGV("\"sleep\",\"9\""));
+	for (int i = 0; i < FRAME_WINDOW / FRAME_DATA_MAX; i++)
+		guest_send(&g, FRAME_INPUT, call, block, sizeof(block));
+	guest_send(&g, FRAME_PING, 9, "", 0);
+	while (guest_frame(&g, &f) && f.type != FRAME_PONG)
+		granted += frame_credit(&f);
+	assert_int_equal(f.type, FRAME_PONG);
+	assert_int_equal(granted, 65536); /* what the pipe took */
+	guest_send(&g, FRAME_INPUT, call, block, sizeof(block));
+	guest_send(&g, FRAME_INPUT, call, block, 1);
+	while (guest_frame(&g, &f))
+		;
+	assert_int_equal(guest_wait(&g), GUEST_EXIT_PROTOCOL);
+}
+
+static void test_input_after_end(void **state)
+{
+	struct guest g;
+	struct frame f;
+	uint64_t call;
+
+	(void)state;
+	guest_begin(&g);
+	call = guest_start(&g, ARGV("\"sleep\",\"9\""));
+	guest_send(&g, FRAME_END, call, "", 0);
+	guest_send(&g, FRAME_END, call, "", 0);
+	guest_send(&g, FRAME_INPUT, call, "x", 1);
+	while (guest_frame(&g, &f))
+		;
+	assert_int_equal(guest_wait(&g), GUEST_EXIT_PROTOCOL);
+}
+
+static void test_large_output(void **state)
+{
+	struct guest g;
+	struct result r;
+
+	(void)state;
+	guest_begin(&g);
+	guest_call(&g, SHELL("head -c 10000000 /dev/zero; head -c 1000000 /dev/zero >&2"), &r);
+	assert_int_equal(r.out[0].len, 10000000);
+	assert_int_equal(r.out[1].len, 1000000);
+	assert_int_equal(result_int(&r, "stdoutBytes"), 10000000);
+	assert_int_equal(result_int(&r, "stderrBytes"), 1000000);
+	result_release(&r);
+	guest_end(&g);
+}
+
+/* Without credit the guest sends the window and not a byte more; other calls go on. */
+static void test_output_credit(void **state)
+{
+	size_t got = 0;
+	struct guest g;
+	struct result r;
+	struct frame f;
+	uint64_t call;
+
+	(void)state;
+	guest_begin(&g);
+	call = guest_start(&g, SHELL("head -c 1000000 /dev/zero; echo e >&2"));
+	while (got < FRAME_WINDOW) {
+		assert_true(guest_frame(&g, &f));
+		assert_int_equal(f.type, FRAME_STDOUT);
+		got += f.len;
+	}
+	assert_int_equal(got, FRAME_WINDOW);
+	guest_call(&g, SHELL("echo other"), &r); /* skips, so count below proves the stop */
+	assert_string_equal(result_text(&r, 0), "other\n");
+	result_release(&r);
+	guest_credit(&g, call, 1000);
+	assert_true(guest_frame(&g, &f));
+	assert_int_equal(f.call, call);
+	assert_int_equal(f.len, 1000);
+	guest_credit(&g, call, 10000000);
+	guest_finish(&g, call, &r);
+	assert_int_equal(r.out[0].len, 1000000 - FRAME_WINDOW - 1000);
+	assert_string_equal(result_text(&r, 1), "e\n");
+	result_release(&r);
+	guest_end(&g);
+}
+
+static void test_timeout(void **state)
+{
+	uint64_t start;
+	struct guest g;
+	struct result r;
+
+	(void)state;
+	guest_begin(&g);
+	start = clock_mono_ms();
+	guest_call(&g, SHELL_FOR(300, "trap '' TERM; echo before; sleep 100"), &r);
+	assert_in_range(since(start), 300, 1000);
+	assert_string_equal(result_word(&r), "timeout");
+	assert_int_equal(result_int(&r, "signal"), SIGKILL);
+	assert_int_equal(result_int(&r, "survivors"), -1);
+	assert_string_equal(result_text(&r, 0), "before\n");
+	result_release(&r);
+	guest_call(&g, SHELL_FOR(5000, "exit 4"), &r);
+	assert_string_equal(result_word(&r), "exited");
+	assert_int_equal(result_int(&r, "code"), 4);
+	result_release(&r);
+	guest_end(&g);
+}
+
+static void test_cancel_kills_the_tree(void **state)
+{
+	struct guest g;
+	struct result r;
+	uint64_t call, other, start;
+
+	(void)state;
+	guest_begin(&g);
+	other = guest_start(&g, SHELL("read x; echo $x"));
+	call = guest_start(
+		&g,
+		"{\"op\":\"exec\",\"cwd\":\"/\",\"env\":{\"MARK\":\"guest-test-cancel\"},\"shell\":"
+		"\"trap '' TERM HUP INT; setsid sleep 100 & (setsid sh -c 'sleep 100 & sleep 100' "
+		"&); (sleep 100 &); sleep 100\"}");
+	wait_marked("MARK=guest-test-cancel", 6);
+	start = clock_mono_ms();
+	guest_send(&g, FRAME_CANCEL, call, "", 0);
+	guest_finish(&g, call, &r);
+	assert_true(since(start) < 1000);
+	assert_int_equal(count_marked("MARK=guest-test-cancel"), 0);
+	assert_string_equal(result_word(&r), "cancelled");
+	assert_int_equal(result_int(&r, "signal"), SIGKILL);
+	result_release(&r);
+	guest_send(&g, FRAME_INPUT, other, "still here\n", 11);
+	guest_finish(&g, other, &r);
+	assert_string_equal(result_text(&r, 0), "still here\n");
+	result_release(&r);
+	guest_end(&g);
+}
+
+/*
+ * Eight sessions that fork all the time, each process in a session of its own.
+ * Paced and bounded, so that a guest that fails does not take the machine along.
+ */
+static void test_cancel_kills_a_bomb(void **state)
+{
+	struct guest g;
+	struct result r;
+	uint64_t call, start;
+
+	(void)state;
+	guest_begin(&g);
+	call = guest_start(
+		&g, "{\"op\":\"exec\",\"cwd\":\"/\",\"env\":{\"MARK\":\"guest-test-bomb\"},"
+		    "\"shell\":\"for j in 1 2 3 4 5 6 7 8; do (setsid sh -c 'i=0; "
+		    "while [ $i -lt 500 ]; do i=$((i+1)); (setsid sleep 0.1 &); sleep 0.01; done' "
+		    "&); done; sleep 100\"}");
+	for (int i = 0; i < 200 && count_marked("MARK=guest-test-bomb") <= 20; i++)
+		(void)usleep(10000);
+	assert_true(count_marked("MARK=guest-test-bomb") > 20);
+	start = clock_mono_ms();
+	guest_send(&g, FRAME_CANCEL, call, "", 0);
+	guest_finish(&g, call, &r);
+	assert_true(since(start) < 2000);
+	assert_string_equal(result_word(&r), "cancelled");
+	assert_int_equal(count_marked("MARK=guest-test-bomb"), 0);
+	result_release(&r);
+	guest_end(&g);
+}
+
+/* An exec ends with its process; a daemon that it leaves is counted, lives on, dies at the end. */
+static void test_survivors(void **state)
+{
+	struct guest g;
+	struct result r;
+	uint64_t start = clock_mono_ms();
+
+	(void)state;
+	guest_begin(&g);
+	guest_call(&g,
+	           "{\"op\":\"exec\",\"cwd\":\"/\",\"env\":{\"MARK\":\"guest-test-daemon\"},"
+	           "\"shell\":\"(setsid sh -c 'sleep 100' &); yes & echo left\"}",
+	           &r);
+	assert_true(since(start) < 2000);
+	assert_string_equal(result_word(&r), "exited");
+	assert_int_equal(result_int(&r, "code"), 0);
+	assert_in_range(result_int(&r, "survivors"), 2, 3);
+	assert_non_null(strstr(result_text(&r, 0), "left\n"));
+	assert_int_equal(result_int(&r, "stdoutBytes"), r.out[0].len);
+	result_release(&r);
+	expect_word(&g, ARGV("\"true\""), "exited");
+	assert_in_range(count_marked("MARK=guest-test-daemon"), 2, 3);
+	guest_end(&g);
+	assert_int_equal(count_marked("MARK=guest-test-daemon"), 0);
+}
+
+/* A supervisor that keeps survivors is not free, and the limit on them is an error. */
+static void test_process_limit(void **state)
+{
+	struct guest g;
+	struct result r;
+
+	(void)state;
+	guest_begin_with(&g, 2);
+	for (int i = 0; i < 2; i++) {
+		guest_call(&g, SHELL("sleep 0.5 & exit 0"), &r);
+		assert_int_equal(result_int(&r, "survivors"), 1);
+		result_release(&r);
+	}
+	expect_word(&g, SHELL("exit 0"), "again");
+	(void)usleep(700000);
+	expect_word(&g, SHELL("exit 0"), "exited");
+	guest_end(&g);
+}
+
+static void test_many_at_once(void **state)
+{
+	int ended = 0;
+	struct guest g;
+	struct frame f;
+
+	(void)state;
+	guest_begin(&g);
+	for (int i = 0; i < 100; i++)
+		(void)guest_start(&g, SHELL("echo x; exit 5"));
+	while (ended < 100) {
+		assert_true(guest_frame(&g, &f));
+		if (f.type != FRAME_EXIT)
+			continue;
+		ended++;
+		assert_non_null(strstr(f.payload, "\"code\":5"));
+	}
+	guest_end(&g);
+}
+
+static void test_end_of_input_kills(void **state)
+{
+	uint64_t start;
+	struct guest g;
+
+	(void)state;
+	guest_begin(&g);
+	(void)guest_start(&g,
+	                  "{\"op\":\"exec\",\"cwd\":\"/\",\"env\":{\"MARK\":\"guest-test-end\"},"
+	                  "\"shell\":\"trap '' TERM; (setsid sleep 100 &); yes\"}");
+	wait_marked("MARK=guest-test-end", 2);
+	start = clock_mono_ms();
+	guest_end(&g);
+	assert_true(since(start) < 1000);
+	assert_int_equal(count_marked("MARK=guest-test-end"), 0);
+}
+
+/* A guest that is killed takes its processes along, through its supervisors. */
+static void test_killed_guest(void **state)
+{
+	struct guest g;
+
+	(void)state;
+	guest_begin(&g);
+	(void)guest_start(&g,
+	                  "{\"op\":\"exec\",\"cwd\":\"/\",\"env\":{\"MARK\":\"guest-test-kill\"},"
+	                  "\"shell\":\"(setsid sleep 100 &); sleep 100\"}");
+	wait_marked("MARK=guest-test-kill", 2);
+	assert_int_equal(kill(g.pid, SIGKILL), 0);
+	assert_int_equal(guest_wait(&g), -SIGKILL);
+	wait_marked("MARK=guest-test-kill", 0);
+}
+
+/* A command that kills the supervisor of its own exec cannot pass for one that ended well. */
+static void test_killed_supervisor(void **state)
+{
+	struct guest g;
+	struct frame f;
+
+	(void)state;
+	guest_begin(&g);
+	(void)guest_start(&g, SHELL("kill -9 $PPID; exit 0"));
+	while (guest_frame(&g, &f))
+		assert_int_not_equal(f.type, FRAME_EXIT);
+	assert_int_equal(guest_wait(&g), GUEST_EXIT_TREE);
+}
+
+/* Signals that can be blocked do not reach the supervisor; a stopped one is woken to kill. */
+static void test_stopped_supervisor(void **state)
+{
+	struct guest g;
+	struct result r;
+	uint64_t call;
+
+	(void)state;
+	guest_begin(&g);
+	guest_call(&g, SHELL("kill -TERM $PPID; kill -INT $PPID; exit 3"), &r);
+	assert_int_equal(result_int(&r, "code"), 3);
+	result_release(&r);
+	call = guest_start(&g, SHELL("echo up; kill -STOP $PPID; sleep 100"));
+	(void)usleep(200000);
+	guest_send(&g, FRAME_CANCEL, call, "", 0);
+	guest_finish(&g, call, &r);
+	assert_string_equal(result_word(&r), "cancelled");
+	result_release(&r);
+	guest_end(&g);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_output_and_codes),
+		cmocka_unit_test(test_failures_are_errors),
+		cmocka_unit_test(test_clean_start),
+		cmocka_unit_test(test_input),
+		cmocka_unit_test(test_input_beyond_credit),
+		cmocka_unit_test(test_input_after_end),
+		cmocka_unit_test(test_large_output),
+		cmocka_unit_test(test_output_credit),
+		cmocka_unit_test(test_timeout),
+		cmocka_unit_test(test_cancel_kills_the_tree),
+		cmocka_unit_test(test_cancel_kills_a_bomb),
+		cmocka_unit_test(test_survivors),
+		cmocka_unit_test(test_process_limit),
+		cmocka_unit_test(test_many_at_once),
+		cmocka_unit_test(test_end_of_input_kills),
+		cmocka_unit_test(test_killed_guest),
+		cmocka_unit_test(test_killed_supervisor),
+		cmocka_unit_test(test_stopped_supervisor),
+	};
+
+	return RUN_TESTS(tests);
+}
