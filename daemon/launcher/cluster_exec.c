@@ -25,6 +25,7 @@ static char *const child_env[] = {
 /* Runs between fork and exec, so only async-signal-safe calls. */
 static no_return void become_child(const struct cluster_child *spec, pid_t parent)
 {
+	char *const *argv;
 	sigset_t none;
 
 	(void)sigemptyset(&none);
@@ -39,7 +40,8 @@ static no_return void become_child(const struct cluster_child *spec, pid_t paren
 		(void)signal(sig, SIG_DFL);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 	/* execve does not change the strings; its prototype is older than const. */
-	execve(spec->argv[0], (char *const *)(uintptr_t)spec->argv, child_env);
+	memcpy(&argv, &spec->argv, sizeof(argv));
+	execve(argv[0], argv, child_env);
 	_exit(127);
 }
 

@@ -159,8 +159,31 @@ static int refused(struct pg *pg, const PGresult *result, struct err *e)
 	return err_set(e, (int)code_of(state), "database: %.300s (%s)", text ? text : "", state);
 }
 
-/* The last result of what was sent, or the first that failed. */
-static int collect(struct pg *pg, PGresult **ret, struct err *e)
+/* Check one result; -1 when it is not what a statement without COPY gives. */
+static int inspect(struct pg *pg, const PGresult *result, struct err *e)
+{
+	switch (PQresultStatus(result)) {
+	case PGRES_COMMAND_OK:
+	case PGRES_TUPLES_OK:
+		return 0;
+	case PGRES_COPY_IN:
+	case PGRES_COPY_OUT:
+	case PGRES_COPY_BOTH:
+		return lost(pg, "unexpected COPY", e); /* it would have to be ended first */
+	case PGRES_EMPTY_QUERY:
+	case PGRES_BAD_RESPONSE:
+	case PGRES_NONFATAL_ERROR:
+	case PGRES_FATAL_ERROR:
+	case PGRES_SINGLE_TUPLE:
+	case PGRES_PIPELINE_SYNC:
+	case PGRES_PIPELINE_ABORTED:
+	default:
+		return refused(pg, result, e);
+	}
+}
+
+/* The last result of what was sent, owned by the caller; NULL when any of them is an error. */
+static PGresult *collect(struct pg *pg, struct err *e)
 {
 	uint64_t deadline = clock_mono_ms() + ANSWER_MS;
 	PGresult *last = NULL, *next;
@@ -168,41 +191,25 @@ static int collect(struct pg *pg, PGresult **ret, struct err *e)
 
 	for (;;) {
 		if (await_answer(pg, deadline, e) < 0) {
-			PQclear(last);
-			return -1;
+			rc = -1;
+			break;
 		}
 		next = PQgetResult(pg->conn);
 		if (!next)
 			break;
 		PQclear(last);
 		last = next;
-		switch (PQresultStatus(last)) {
-		case PGRES_COMMAND_OK:
-		case PGRES_TUPLES_OK:
+		if (inspect(pg, last, e) < 0)
+			rc = -1;
+		if (pg->broken)
 			break;
-		case PGRES_COPY_IN:
-		case PGRES_COPY_OUT:
-		case PGRES_COPY_BOTH:
-			PQclear(last);
-			return lost(pg, "unexpected COPY", e);
-		case PGRES_EMPTY_QUERY:
-		case PGRES_BAD_RESPONSE:
-		case PGRES_NONFATAL_ERROR:
-		case PGRES_FATAL_ERROR:
-		case PGRES_SINGLE_TUPLE:
-		case PGRES_PIPELINE_SYNC:
-		case PGRES_PIPELINE_ABORTED:
-		default:
-			rc = refused(pg, last, e);
-		}
 	}
 	if (rc == 0 && !last)
 		rc = lost(pg, "no result", e);
-	if (rc < 0)
-		PQclear(last);
-	else
-		*ret = last;
-	return rc;
+	if (rc == 0)
+		return last;
+	PQclear(last);
+	return NULL;
 }
 
 static int send_query(struct pg *pg, const char *sql, const struct pg_param *params, size_t n,
@@ -240,7 +247,10 @@ int pg_query(struct pg *pg, const char *sql, const struct pg_param *params, size
 
 	if (!rows)
 		return err_set(e, STORE_UNAVAILABLE, "no memory for a result");
-	if (send_query(pg, sql, params, n, e) < 0 || collect(pg, &rows->result, e) < 0)
+	if (send_query(pg, sql, params, n, e) < 0)
+		return -1;
+	rows->result = collect(pg, e);
+	if (!rows->result)
 		return -1;
 	*ret = mem_take(&rows);
 	return 0;
@@ -251,7 +261,10 @@ int pg_exec(struct pg *pg, const char *sql, const struct pg_param *params, size_
 	PGresult *result;
 	int count;
 
-	if (send_query(pg, sql, params, n, e) < 0 || collect(pg, &result, e) < 0)
+	if (send_query(pg, sql, params, n, e) < 0)
+		return -1;
+	result = collect(pg, e);
+	if (!result)
 		return -1;
 	count = (int)strtol(PQcmdTuples(result), NULL, 10);
 	PQclear(result);
@@ -264,7 +277,8 @@ int pg_script(struct pg *pg, const char *sql, struct err *e)
 
 	if (!PQsendQuery(pg->conn, sql))
 		return lost(pg, PQerrorMessage(pg->conn), e);
-	if (collect(pg, &result, e) < 0)
+	result = collect(pg, e);
+	if (!result)
 		return -1;
 	PQclear(result);
 	return 0;

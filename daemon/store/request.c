@@ -188,9 +188,9 @@ static int answer(struct pg *pg, void *ctx, struct err *e)
 {
 	const struct answer *a = ctx;
 	struct item result = *a->d->result;
-	enum turn_state state;
-	struct uuid turn;
-	uint32_t seq;
+	enum turn_state state = TURN_QUEUED;
+	struct uuid turn = { "" };
+	uint32_t seq = 0;
 
 	if (find_call(pg, a->id, &turn, &seq, e) < 0 || turn_lock(pg, &turn, &state, e) < 0 ||
 	    close_request(pg, a, e) < 0)

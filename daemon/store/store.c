@@ -144,7 +144,7 @@ static int set_mark(struct store *s, const struct tenant_db *db, bool mark, stru
 
 int mark_begin(struct store *s, const struct uuid *tenant, struct tenant_db **ret, struct err *e)
 {
-	struct tenant_db *db;
+	struct tenant_db *db = NULL;
 	int rc = 0;
 
 	if (tenant_db_get(s, tenant, &db, e) < 0)
@@ -185,7 +185,7 @@ static int settle_locked(struct store *s, struct tenant_db *db, struct err *e)
 
 int store_settle(struct store *s, const struct uuid *tenant, struct err *e)
 {
-	struct tenant_db *db;
+	struct tenant_db *db = NULL;
 	int rc = 0;
 
 	if (tenant_db_get(s, tenant, &db, e) < 0)

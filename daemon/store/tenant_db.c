@@ -171,7 +171,7 @@ int tenant_db_get(struct store *s, const struct uuid *tenant, struct tenant_db *
 int tenant_rows(struct store *s, const struct uuid *tenant, const struct query *q,
                 struct pg_rows **ret, struct err *e)
 {
-	struct tenant_db *db;
+	struct tenant_db *db = NULL;
 
 	if (tenant_db_get(s, tenant, &db, e) < 0)
 		return -1;
@@ -182,7 +182,7 @@ int tenant_transaction(struct store *s, const struct uuid *tenant,
                        int (*body)(struct pg *pg, void *ctx, struct err *e), void *ctx,
                        struct err *e)
 {
-	struct tenant_db *db;
+	struct tenant_db *db = NULL;
 
 	if (tenant_db_get(s, tenant, &db, e) < 0)
 		return -1;

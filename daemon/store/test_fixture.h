@@ -33,20 +33,17 @@ static const struct uuid acme __attribute__((unused)) = { "01980000-0000-7000-80
 static const struct uuid globex
 	__attribute__((unused)) = { "01980000-0000-7000-8000-00000091b0e5" };
 
-#define assert_ok(call)                                    \
-	do {                                               \
-		e = (struct err)ERR_INIT;                  \
-		if ((call) < 0)                            \
-			fail_msg("%s: %s", #call, e.text); \
-	} while (0)
+#define assert_ok(call)             expect((call) < 0 ? -1 : 0, 0, #call, __FILE__, __LINE__)
+#define assert_code(call, expected) expect((call), (expected), #call, __FILE__, __LINE__)
 
-#define assert_code(call, expected)                                   \
-	do {                                                          \
-		e = (struct err)ERR_INIT;                             \
-		assert_int_equal((call), -1);                         \
-		if (e.code != (expected))                             \
-			fail_msg("%s: %d %s", #call, e.code, e.text); \
-	} while (0)
+/* Code 0: rc must be 0.  Else rc must be -1 and the error have that code. */
+static inline void expect(int rc, int code, const char *call, const char *file, int line)
+{
+	if (rc == (code ? -1 : 0) && (rc == 0 || e.code == code))
+		return;
+	print_error("%s: %d, code %d: %s\n", call, rc, e.code, e.text);
+	_fail(file, line);
+}
 
 /* PostgreSQL refuses to run as root.  Dumpable again, for the sanitizers and /proc/self/fd. */
 static inline void become_service_user(void)

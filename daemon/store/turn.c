@@ -133,7 +133,7 @@ static int wrong_state(enum turn_state state, struct err *e)
 
 int turn_lock_running(struct pg *pg, const struct uuid *id, struct err *e)
 {
-	enum turn_state state;
+	enum turn_state state = TURN_QUEUED;
 
 	if (turn_lock(pg, id, &state, e) < 0)
 		return -1;
@@ -241,7 +241,7 @@ int turn_insert(struct store *s, const struct uuid *tenant, struct turn *t, bool
                 struct err *e)
 {
 	struct insertion in = { .t = t };
-	struct tenant_db *db;
+	struct tenant_db *db = NULL;
 	int rc;
 
 	if (mark_begin(s, tenant, &db, e) < 0)
@@ -274,7 +274,7 @@ struct change {
 static int mark_running(struct pg *pg, void *ctx, struct err *e)
 {
 	const struct change *c = ctx;
-	enum turn_state state;
+	enum turn_state state = TURN_QUEUED;
 	int n;
 
 	if (turn_lock(pg, c->id, &state, e) < 0)
@@ -299,7 +299,7 @@ int turn_mark_running(struct store *s, const struct uuid *tenant, const struct u
 static int request_cancel(struct pg *pg, void *ctx, struct err *e)
 {
 	const struct change *c = ctx;
-	enum turn_state state;
+	enum turn_state state = TURN_QUEUED;
 	int n;
 
 	if (turn_lock(pg, c->id, &state, e) < 0)
@@ -323,7 +323,7 @@ static int finish(struct pg *pg, void *ctx, struct err *e)
 {
 	const struct change *c = ctx;
 	const char *code = c->end->error_code ? c->end->error_code : "";
-	enum turn_state state;
+	enum turn_state state = TURN_QUEUED;
 
 	if (turn_lock(pg, c->id, &state, e) < 0)
 		return -1;
