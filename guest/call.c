@@ -187,6 +187,12 @@ void calls_close(void)
 	table_len = 0;
 }
 
+struct call *call_init(struct call *c, const struct call_kind *kind)
+{
+	c->kind = kind;
+	return c;
+}
+
 size_t call_sendable(const struct call *c)
 {
 	if (!channel_room())

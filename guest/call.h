@@ -48,6 +48,9 @@ struct call {
 	bool exited;
 };
 
+/* Give a fresh call its kind.  Returns c. */
+struct call *call_init(struct call *c, const struct call_kind *kind);
+
 /* A frame for the calls, after HELLO.  A breach of the protocol ends the guest. */
 void calls_frame(const struct frame *f);
 

@@ -301,7 +301,7 @@ static struct exec *exec_new(void)
 
 	if (!x)
 		return NULL;
-	x->call.kind = &exec_kind;
+	(void)call_init(&x->call, &exec_kind);
 	x->reason = "exited";
 	x->pending = (struct buf)BUF_INIT(FRAME_WINDOW);
 	source_init(&x->input, -1, input_ready);

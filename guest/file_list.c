@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,17 +21,19 @@
 
 #define ENTRIES_MAX   10000
 #define ENTRIES_USUAL 1000
-#define HOLDERS_MAX   8    /* lists that hold names at once, some 2 MB each at worst */
+#define HOLDERS_MAX   8    /* lists that hold names at once, 2.5 MB each at worst */
 #define READ_BATCH    512  /* names read in a step */
 #define LOOK_BATCH    64   /* entries looked at in a step */
+#define NAME_ROW      256  /* bytes of a name and its NUL */
 #define LINE_MAX_SIZE 2048 /* 255 bytes of name, each at most 6 in JSON, and the rest */
 
 struct file_list {
 	struct call call;
 	DIR *dir;
-	bool holder;  /* one of HOLDERS_MAX */
-	bool sorted;  /* all names are read; names[] is in order */
-	char **names; /* owned strings; until sorted a heap with the greatest name on top */
+	bool holder;            /* one of HOLDERS_MAX */
+	bool sorted;            /* all names are read; names[] is in order */
+	char **names;           /* until sorted a heap with the greatest name on top */
+	char (*rows)[NAME_ROW]; /* what names[] points into; both only while a holder */
 	size_t n;
 	size_t limit;
 	size_t next; /* to be looked at */
@@ -79,15 +82,13 @@ static void sift_down(char **heap, size_t n)
 /* Keep name when it is among the first limit ones. */
 static void keep_name(struct file_list *l, const char *name)
 {
-	bool full = l->n == l->limit;
-	char **slot = full ? &l->names[0] : &l->names[l->n];
+	bool full = l->n > 0 && l->n == l->limit;
 
-	if (full && strcmp(name, *slot) >= 0)
+	if (full && strcmp(name, l->names[0]) >= 0)
 		return;
-	free(*slot);
-	*slot = strdup(name);
-	if (!*slot)
-		fault_die(GUEST_EXIT_START, "no memory for a directory");
+	if (!full)
+		l->names[l->n] = l->rows[l->n];
+	(void)snprintf(l->names[full ? 0 : l->n], NAME_ROW, "%s", name);
 	if (full)
 		sift_down(l->names, l->n);
 	else
@@ -185,13 +186,23 @@ static void list_exit(struct file_list *l)
 	call_exit(&l->call, result);
 }
 
+/* False while it has to wait for another list to end, or failed. */
 static bool become_holder(struct file_list *l)
 {
-	if (!l->holder && holders < HOLDERS_MAX) {
-		l->holder = true;
-		holders++;
+	struct err e = ERR_INIT;
+
+	if (l->holder || holders >= HOLDERS_MAX)
+		return l->holder;
+	l->names = calloc(l->limit, sizeof(*l->names));
+	l->rows = calloc(l->limit, sizeof(*l->rows));
+	if (!l->names || !l->rows) {
+		(void)err_set(&e, ENOMEM, "no memory for a directory");
+		call_fail(&l->call, &e);
+		return false;
 	}
-	return l->holder;
+	holders++;
+	l->holder = true;
+	return true;
 }
 
 static void list_step(struct call *c, struct turn *t)
@@ -216,9 +227,8 @@ static void list_release(struct call *c)
 	struct file_list *l = list_of(c);
 
 	holders -= l->holder;
-	for (size_t i = 0; i < l->n; i++)
-		free(l->names[i]);
 	free(l->names);
+	free(l->rows);
 	if (l->dir)
 		(void)closedir(l->dir);
 	buf_release(&l->lines);
@@ -239,9 +249,8 @@ static int open_list(struct file_list *l, const char *path, struct err *e)
 
 	if (fd < 0)
 		return err_errno(e, "path");
-	l->names = calloc(l->limit, sizeof(*l->names));
 	l->dir = fdopendir(fd);
-	if (!l->names || !l->dir)
+	if (!l->dir)
 		return err_errno(e, "open the directory");
 	(void)fd_take(&fd);
 	return 0;
@@ -262,9 +271,9 @@ struct call *file_list_start(const struct json *request, struct err *e)
 		(void)err_set(e, ENOMEM, "no memory for a call");
 		return NULL;
 	}
-	l->call.kind = &list_kind;
+	(void)call_init(&l->call, &list_kind);
 	l->limit = (size_t)limit.value;
-	l->lines = (struct buf)BUF_INIT(LOOK_BATCH * LINE_MAX_SIZE);
+	l->lines = (struct buf)BUF_INIT((size_t)LOOK_BATCH * LINE_MAX_SIZE);
 	if (open_list(l, path, e) < 0) {
 		list_release(&l->call);
 		return NULL;

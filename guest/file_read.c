@@ -110,22 +110,25 @@ struct call *file_read_start(const struct json *request, struct err *e)
 		{ .name = "offset", .min = 0, .max = OFFSET_MAX, .value = 0 },
 		{ .name = "limit", .min = 0, .max = LIMIT_MAX, .value = LIMIT_MAX },
 	};
-	auto_free struct file_read *r = calloc(1, sizeof(*r));
+	struct file_read *r;
 	const char *path;
 	struct stat st;
+	int fd;
 
+	if (file_request(request, numbers, ARRAY_LEN(numbers), &path, e) < 0)
+		return NULL;
+	fd = open_regular(path, &st, e);
+	if (fd < 0)
+		return NULL;
+	r = calloc(1, sizeof(*r));
 	if (!r) {
+		fd_close(&fd);
 		(void)err_set(e, ENOMEM, "no memory for a call");
 		return NULL;
 	}
-	if (file_request(request, numbers, ARRAY_LEN(numbers), &path, e) < 0)
-		return NULL;
-	r->fd = open_regular(path, &st, e);
-	if (r->fd < 0)
-		return NULL;
-	r->call.kind = &read_kind;
+	r->fd = fd;
 	r->offset = numbers[0].value;
 	r->left = numbers[1].value;
 	r->size = st.st_size;
-	return &mem_take(&r)->call;
+	return call_init(&r->call, &read_kind);
 }

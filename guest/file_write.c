@@ -200,7 +200,7 @@ struct call *file_write_start(const struct json *request, struct err *e)
 		(void)err_set(e, ENOMEM, "no memory for a call");
 		return NULL;
 	}
-	w->call.kind = &write_kind;
+	(void)call_init(&w->call, &write_kind);
 	w->dir = w->fd = -1;
 	w->mode = (mode_t)mode.value;
 	if (open_target(w, path, e) < 0 || open_temporary(w, e) < 0) {

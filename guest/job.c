@@ -167,7 +167,7 @@ int job_from_request(const struct json *request, struct buf *flat, uint64_t *ret
 }
 
 /* The string at *at, which then points behind it; NULL at the end. */
-static char *next_string(char **at, char *end)
+static char *next_string(char **at, const char *end)
 {
 	char *text = *at;
 

@@ -82,36 +82,53 @@ static void sock_ready(struct source *source, uint32_t events)
 		pool_recycle(s);
 }
 
-static struct supervisor *pool_fork(struct err *e)
+/* The parent's end of the socket; -1 with e. */
+static int fork_supervisor(pid_t *ret_pid, struct err *e)
 {
-	auto_free struct supervisor *s = calloc(1, sizeof(*s));
 	auto_close int ours = -1;
 	auto_close int theirs = -1;
 	int pair[2];
-	pid_t pid;
 
-	if (pool.count >= pool.max)
-		return err_set(e, FAULT_AGAIN, "%zu commands run or left processes", pool.count),
-		       NULL;
-	if (!s || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_set(e, FAULT_AGAIN, "no socket for a command: %s", strerror(errno)),
-		       NULL;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_set(e, FAULT_AGAIN, "no socket for a command: %s", strerror(errno));
 	ours = pair[0];
 	theirs = pair[1];
-	pid = fork();
-	if (pid < 0)
-		return err_set(e, FAULT_AGAIN, "no process for a command: %s", strerror(errno)),
-		       NULL;
-	if (pid == 0)
+	*ret_pid = fork();
+	if (*ret_pid < 0)
+		return err_set(e, FAULT_AGAIN, "no process for a command: %s", strerror(errno));
+	if (*ret_pid == 0)
 		supervisor_main(theirs, &pool.files);
-	source_init(&s->sock, fd_take(&ours), sock_ready);
+	return fd_take(&ours);
+}
+
+/* A new spare; NULL with e. */
+static struct supervisor *pool_fork(struct err *e)
+{
+	struct supervisor *s;
+	pid_t pid = -1;
+	int sock;
+
+	if (pool.count >= pool.max) {
+		(void)err_set(e, FAULT_AGAIN, "%zu commands run or left processes", pool.count);
+		return NULL;
+	}
+	sock = fork_supervisor(&pid, e);
+	if (sock < 0)
+		return NULL;
+	s = calloc(1, sizeof(*s));
+	if (!s) {
+		fd_close(&sock); /* which ends the supervisor */
+		(void)err_set(e, FAULT_AGAIN, "no memory for a command");
+		return NULL;
+	}
+	source_init(&s->sock, sock, sock_ready);
 	s->pid = pid;
 	s->next = pool.all;
 	pool.all = s;
 	pool.count++;
 	pool.spares++;
 	source_watch(&s->sock, EPOLLIN);
-	return mem_take(&s);
+	return s;
 }
 
 static struct supervisor *find_spare(void)
@@ -150,7 +167,7 @@ struct supervisor *pool_run(const int *fds, void *owner,
 {
 	struct supervisor *s;
 
-	/* A spare may have been killed by the tenant; then the next one has to do. */
+	/* A tenant may have killed spares; a fresh one takes the job or nothing does. */
 	while ((s = find_spare()) && send_order(s, ORDER_RUN, fds, 4) < 0)
 		pool_drop(s);
 	if (!s) {

@@ -55,12 +55,15 @@ static void procs_release(struct procs *p)
 static bool parse_stat(const char *text, struct proc *p)
 {
 	const char *at = strrchr(text, ')');
-	char state;
+	char *end;
 
-	if (!at || sscanf(at + 1, " %c %d %d", &state, &p->parent, &p->group) != 3)
+	if (!at || strlen(at) < 5)
 		return false;
-	p->zombie = state == 'Z' || state == 'X';
-	return true;
+	p->zombie = at[2] == 'Z' || at[2] == 'X';
+	p->parent = (pid_t)strtol(at + 3, &end, 10);
+	at = end;
+	p->group = (pid_t)strtol(at, &end, 10);
+	return end > at;
 }
 
 static bool read_proc(int dir, const char *name, struct proc *p)
