@@ -50,6 +50,7 @@ struct sandboxes_conf {
 	void *ctx;
 };
 
+/* Also makes the process ignore SIGPIPE: a guest that closes its input must not end it. */
 int sandboxes_start(const struct sandboxes_conf *conf, struct sandboxes **ret, struct err *e)
 	must_check;
 

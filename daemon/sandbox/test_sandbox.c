@@ -1,0 +1,995 @@
+#include "common/test.h"
+
+#include "daemon/sandbox/fake_launcher.h"
+#include "daemon/sandbox/pool.h"
+
+#include <sys/stat.h>
+
+/* Life, calls and ends of sandboxes, most of them with the real guest as a child of the test. */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+static struct fake fake;
+static struct sandboxes *boxes;
+static struct sandboxes_conf conf;
+static atomic_int messages, last_message;
+
+static void on_message(void *ctx, int op)
+{
+	assert_ptr_equal(ctx, &fake);
+	last_message = op;
+	messages++;
+}
+
+static void begin(void (*behave)(struct guest *g), unsigned int start_ms, unsigned int idle_ms)
+{
+	struct err e = ERR_INIT;
+
+	fake_begin(&fake, behave);
+	messages = 0;
+	conf = (struct sandboxes_conf){ .launcher_sock = fake.server_end,
+		                        .start_timeout_ms = start_ms,
+		                        .idle_ms = idle_ms,
+		                        .launcher_message = on_message,
+		                        .ctx = &fake };
+	assert_int_equal(sandboxes_start(&conf, &boxes, &e), 0);
+}
+
+static void end(void)
+{
+	sandboxes_stop(&boxes);
+	assert_null(boxes);
+	fake_end(&fake);
+	assert_false(fake.overlap);
+}
+
+static struct uuid tenant(int n)
+{
+	struct uuid id;
+
+	(void)snprintf(id.text, sizeof(id.text), "0191d2b4-0000-7000-8000-%012d", n);
+	return id;
+}
+
+/* -- one call -------------------------------------------------------------------------------- */
+
+struct job {
+	int tenant;
+	const char *shell;
+	uint64_t timeout_ms;
+	struct cancel *cancel;
+	unsigned int sink_delay_ms;
+	/* out */
+	int status;
+	struct err e;
+	struct exec_result r;
+	char head[200]; /* the first output, NUL-terminated */
+	size_t head_len;
+	uint64_t took_ms;
+	pthread_t thread;
+};
+
+static void take(void *ctx, int stream, const char *data, size_t len)
+{
+	struct job *j = ctx;
+	size_t n = sizeof(j->head) - 1 - j->head_len;
+
+	(void)stream;
+	n = n < len ? n : len;
+	memcpy(j->head + j->head_len, data, n);
+	j->head_len += n;
+	if (j->sink_delay_ms)
+		(void)usleep(j->sink_delay_ms * 1000);
+}
+
+static void job_run(struct job *j)
+{
+	const struct uuid id = tenant(j->tenant);
+	const struct sandbox_use use = { boxes, &id, j->cancel };
+	const struct exec_spec spec = { .shell = j->shell,
+		                        .cwd = "/",
+		                        .timeout_ms = j->timeout_ms };
+	const struct output_sink sink = { take, j };
+	uint64_t began = clock_mono_ms();
+
+	j->status = sandbox_exec(&use, &spec, &sink, &j->r, &j->e);
+	j->took_ms = clock_mono_ms() - began;
+}
+
+static void *job_main(void *arg)
+{
+	job_run(arg);
+	return NULL;
+}
+
+static void job_start(struct job *j)
+{
+	assert_int_equal(pthread_create(&j->thread, NULL, job_main, j), 0);
+}
+
+static void job_join(struct job *j)
+{
+	pthread_join(j->thread, NULL);
+}
+
+static void assert_ok(const struct job *j)
+{
+	if (j->status < 0)
+		print_error("%s: %s\n", j->shell, j->e.text);
+	assert_int_equal(j->status, 0);
+	assert_int_equal(j->r.reason, EXEC_EXITED);
+	assert_int_equal(j->r.code, 0);
+}
+
+static void assert_reason(const struct job *j, enum exec_reason reason)
+{
+	assert_int_equal(j->status, 0);
+	assert_string_equal(exec_reason_name(j->r.reason), exec_reason_name(reason));
+	assert_int_equal(j->r.code, -1);
+}
+
+static void assert_works(int n)
+{
+	struct job j = { .tenant = n, .shell = "true" };
+
+	job_run(&j);
+	assert_ok(&j);
+}
+
+static void wait_for(bool (*met)(void))
+{
+	for (int i = 0; i < 1000 && !met(); i++)
+		(void)usleep(10000);
+	assert_true(met());
+}
+
+static bool none_runs(void)
+{
+	return sandboxes_running(boxes) == 0;
+}
+
+static bool one_runs(void)
+{
+	return sandboxes_running(boxes) == 1;
+}
+
+static bool one_started(void)
+{
+	return fake.starts == 1;
+}
+
+/* -- commands -----------------------------------------------------------------------------------
+ */
+
+static void test_results(void **state)
+{
+	struct job hello = { .shell = "printf abc; printf de >&2; exit 7" };
+	struct job signal = { .shell = "kill -15 $$" };
+	struct job timeout = { .shell = "sleep 30", .timeout_ms = 300 };
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	job_run(&hello);
+	assert_int_equal(hello.status, 0);
+	assert_int_equal(hello.r.reason, EXEC_EXITED);
+	assert_int_equal(hello.r.code, 7);
+	assert_int_equal(hello.r.stdout_bytes, 3);
+	assert_int_equal(hello.r.stderr_bytes, 2);
+	assert_int_equal(hello.head_len, 5);
+	job_run(&signal);
+	assert_int_equal(signal.status, 0);
+	assert_int_equal(signal.r.code, -1);
+	assert_int_equal(signal.r.signal, 15);
+	job_run(&timeout);
+	assert_reason(&timeout, EXEC_TIMEOUT);
+	assert_in_range(timeout.took_ms, 300, 1800);
+	assert_int_equal(sandboxes_running(boxes), 1);
+	end();
+	assert_int_equal(fake.starts, 1);
+	assert_int_equal(fake.kills, 0);
+}
+
+static int run_spec(const struct exec_spec *spec, struct err *e)
+{
+	const struct uuid id = tenant(0);
+	const struct sandbox_use use = { boxes, &id, NULL };
+	struct exec_result r;
+
+	return sandbox_exec(&use, spec, NULL, &r, e);
+}
+
+static void test_refusals(void **state)
+{
+	static const char *const nowhere[] = { "/no/such/program", NULL };
+	static const char *const none[] = { NULL };
+	static const char *const latin[] = { "caf\xe9", NULL };
+	static char long_line[FRAME_CONTROL_MAX + 1];
+	const struct {
+		struct exec_spec spec;
+		int code;
+	} cases[] = {
+		{ { .argv = nowhere, .cwd = "/" }, SANDBOX_NOT_FOUND },
+		{ { .shell = "true", .cwd = "/no/such/directory" }, SANDBOX_NO_CWD },
+		{ { .argv = none, .cwd = "/" }, SANDBOX_INVALID },
+		{ { .argv = latin, .cwd = "/" }, SANDBOX_INVALID },
+		{ { .cwd = "/" }, SANDBOX_INVALID },
+		{ { .shell = "true" }, SANDBOX_INVALID },
+		{ { .shell = "true", .argv = nowhere, .cwd = "/" }, SANDBOX_INVALID },
+		{ { .shell = "true", .cwd = "/", .timeout_ms = 86400001 }, SANDBOX_INVALID },
+		{ { .shell = long_line, .cwd = "/" }, SANDBOX_INVALID },
+	};
+
+	(void)state;
+	memset(long_line, 'x', sizeof(long_line) - 1);
+	begin(behave_real, 5000, 60000);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct err e = ERR_INIT;
+
+		assert_int_equal(run_spec(&cases[i].spec, &e), -1);
+		assert_int_equal(e.code, cases[i].code);
+	}
+	assert_works(0);
+	end();
+	assert_int_equal(fake.kills, 0);
+}
+
+static void test_cancel(void **state)
+{
+	struct cancel cancel;
+	struct err e = ERR_INIT;
+	struct job j = { .shell = "trap '' TERM; sleep 30 & setsid sleep 30 & wait",
+		         .cancel = &cancel };
+	struct job late = { .shell = "true", .cancel = &cancel };
+	uint64_t began;
+
+	(void)state;
+	assert_int_equal(cancel_init(&cancel, &e), 0);
+	begin(behave_real, 5000, 60000);
+	assert_works(0);
+	job_start(&j);
+	(void)usleep(200000);
+	began = clock_mono_ms();
+	cancel_fire(&cancel);
+	job_join(&j);
+	print_message("cancel took %u ms\n", (unsigned int)(clock_mono_ms() - began));
+	assert_in_range(clock_mono_ms() - began, 0, 1500);
+	assert_reason(&j, EXEC_CANCELLED);
+	job_run(&late);
+	assert_int_equal(late.status, -1);
+	assert_int_equal(late.e.code, SANDBOX_CANCELLED);
+	assert_works(0);
+	end();
+	assert_int_equal(fake.starts, 1);
+	assert_int_equal(fake.kills, 0);
+	cancel_release(&cancel);
+}
+
+#define MANY 64
+
+static void test_many_calls(void **state)
+{
+	static struct job jobs[MANY];
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	for (int i = 0; i < MANY; i++) {
+		jobs[i] = (struct job){ .shell = "head -c 1000000 /dev/zero; sleep 0.2" };
+		job_start(&jobs[i]);
+	}
+	for (int i = 0; i < MANY; i++) {
+		job_join(&jobs[i]);
+		assert_ok(&jobs[i]);
+		assert_int_equal(jobs[i].r.stdout_bytes, 1000000);
+	}
+	end();
+	assert_int_equal(fake.starts, 1);
+	assert_int_equal(fake.kills, 0);
+}
+
+static void test_many_sandboxes(void **state)
+{
+	static struct job jobs[MANY];
+
+	(void)state;
+	begin(behave_real, 10000, 60000);
+	for (int i = 0; i < MANY; i++) {
+		jobs[i] = (struct job){ .tenant = i % 8, .shell = "echo $PPID" };
+		job_start(&jobs[i]);
+	}
+	for (int i = 0; i < MANY; i++) {
+		job_join(&jobs[i]);
+		assert_ok(&jobs[i]);
+	}
+	assert_int_equal(sandboxes_running(boxes), 8);
+	end();
+	assert_int_equal(fake.starts, 8);
+	assert_int_equal(fake.kills, 0);
+}
+
+static long memory_kib(const char *field)
+{
+	char line[128];
+	long kib = 0;
+	auto_file FILE *f = fopen("/proc/self/status", "re");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, field, strlen(field)))
+			kib = strtol(line + strlen(field), NULL, 10);
+	assert_true(kib > 0);
+	return kib;
+}
+
+/* From now on VmHWM is the peak since now.  Returns what is resident. */
+static long watch_memory(void)
+{
+	auto_close int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+
+	assert_int_equal(write(fd, "5", 1), 1);
+	return memory_kib("VmRSS:");
+}
+
+static void assert_bounded(long before)
+{
+	long grown = memory_kib("VmHWM:") - before;
+
+	print_message("memory grew by %ld KiB\n", grown);
+	if (!SANITIZED)
+		assert_in_range(grown + 1024, 0, 4096 + 1024);
+}
+
+static void test_much_output(void **state)
+{
+	struct job j = { .shell = "head -c 104857600 /dev/zero" };
+	long before;
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	assert_works(0);
+	before = watch_memory();
+	job_run(&j);
+	print_message("100 MiB in %u ms\n", (unsigned int)j.took_ms);
+	assert_bounded(before);
+	assert_ok(&j);
+	assert_int_equal(j.r.stdout_bytes, 104857600);
+	end();
+}
+
+/* Output that nobody takes stops at the credit. */
+static void test_slow_sink(void **state)
+{
+	struct job j = { .shell = "head -c 3000000 /dev/zero", .sink_delay_ms = 20 };
+	long before = watch_memory();
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	job_run(&j);
+	assert_ok(&j);
+	assert_int_equal(j.r.stdout_bytes, 3000000);
+	assert_bounded(before);
+	end();
+}
+
+/* One sandbox that floods as fast as it may does not slow another one. */
+static void test_flood(void **state)
+{
+	struct cancel cancel;
+	struct err e = ERR_INIT;
+	struct job flood[4];
+	uint64_t worst = 0;
+
+	(void)state;
+	assert_int_equal(cancel_init(&cancel, &e), 0);
+	begin(behave_real, 5000, 60000);
+	for (int i = 0; i < 4; i++) {
+		flood[i] = (struct job){ .tenant = 1,
+			                 .shell = "exec cat /dev/zero",
+			                 .cancel = &cancel };
+		job_start(&flood[i]);
+	}
+	for (int i = 0; i < 20; i++) {
+		struct job j = { .tenant = 2, .shell = "true" };
+
+		job_run(&j);
+		assert_ok(&j);
+		worst = i > 0 && j.took_ms > worst ? j.took_ms : worst;
+	}
+	print_message("beside a flood: at most %u ms\n", (unsigned int)worst);
+	assert_in_range(worst, 0, SANITIZED ? 2000 : 500);
+	cancel_fire(&cancel);
+	for (int i = 0; i < 4; i++) {
+		job_join(&flood[i]);
+		assert_reason(&flood[i], EXEC_CANCELLED);
+		assert_true(flood[i].r.stdout_bytes > 1000000);
+	}
+	end();
+	cancel_release(&cancel);
+}
+
+/* -- files ------------------------------------------------------------------------------------ */
+
+static void add(void *ctx, int stream, const char *data, size_t len)
+{
+	(void)stream;
+	buf_add(ctx, data, len);
+}
+
+static void test_files(void **state)
+{
+	char dir[] = "/tmp/sandbox-test-XXXXXX", path[64];
+	const struct uuid id = tenant(0);
+	static char data[5000001];
+	const size_t len = sizeof(data);
+	auto_buf struct buf got = BUF_INIT(len), lines = BUF_INIT(4096);
+	const struct output_sink to_got = { add, &got }, to_lines = { add, &lines };
+	struct file_range range = { .limit = 1 << 30 };
+	struct file_listing listing = { .limit = 100 };
+	struct sandbox_use use;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(path, sizeof(path), "%s/file", dir);
+	for (size_t i = 0; i < len; i++)
+		data[i] = (char)(i * 2654435761U >> 13);
+	begin(behave_real, 5000, 60000);
+	use = (struct sandbox_use){ boxes, &id, NULL };
+	assert_int_equal(sandbox_write(&use, path, data, len, &e), 0);
+	assert_int_equal(sandbox_read(&use, path, &range, &to_got, &e), 0);
+	assert_int_equal(range.size, len);
+	assert_int_equal(range.bytes, len);
+	assert_int_equal(got.len, len);
+	assert_memory_equal(got.data, data, len);
+	range = (struct file_range){ .offset = 4999999, .limit = 1 };
+	buf_reset(&got);
+	assert_int_equal(sandbox_read(&use, path, &range, &to_got, &e), 0);
+	assert_int_equal(range.bytes, 1);
+	assert_int_equal(got.data[0], data[4999999]);
+	assert_int_equal(sandbox_write(&use, path, "", 0, &e), 0);
+	assert_int_equal(sandbox_list(&use, dir, &listing, &to_lines, &e), 0);
+	assert_int_equal(listing.entries, 1);
+	assert_int_equal(listing.total, 1);
+	assert_non_null(strstr(lines.data, "\"name\":\"file\""));
+	assert_non_null(strstr(lines.data, "\"size\":0"));
+	assert_int_equal(sandbox_read(&use, "/no/such/file", &range, &to_got, &e), -1);
+	assert_int_equal(e.code, SANDBOX_NOT_FOUND);
+	assert_int_equal(sandbox_list(&use, path, &listing, &to_lines, &e), -1);
+	assert_int_equal(e.code, SANDBOX_NOT_A_DIRECTORY);
+	listing.limit = 10001;
+	assert_int_equal(sandbox_list(&use, dir, &listing, &to_lines, &e), -1);
+	assert_int_equal(e.code, SANDBOX_INVALID);
+	end();
+	assert_int_equal(fake.kills, 0);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(dir), 0);
+}
+
+/* A guest that takes the content of a file but never its input any more. */
+static void behave_deaf(struct guest *g)
+{
+	guest_shake(g);
+	(void)guest_next(g);
+	guest_wait_killed(g);
+}
+
+static void *fire_soon(void *cancel)
+{
+	(void)usleep(200000);
+	cancel_fire(cancel);
+	return NULL;
+}
+
+static void test_deaf_guest(void **state)
+{
+	static const char data[8 << 20];
+	const struct uuid id = tenant(0);
+	struct cancel cancel;
+	struct sandbox_use use;
+	struct err e = ERR_INIT;
+	pthread_t t;
+	uint64_t began;
+
+	(void)state;
+	assert_int_equal(cancel_init(&cancel, &e), 0);
+	begin(behave_deaf, 5000, 60000);
+	use = (struct sandbox_use){ boxes, &id, &cancel };
+	began = clock_mono_ms();
+	assert_int_equal(pthread_create(&t, NULL, fire_soon, &cancel), 0);
+	assert_int_equal(sandbox_write(&use, "/f", data, sizeof(data), &e), -1);
+	assert_int_equal(e.code, SANDBOX_CANCELLED);
+	assert_in_range(clock_mono_ms() - began, 2000, 3000);
+	pthread_join(t, NULL);
+	fake.behave = behave_real;
+	assert_works(0);
+	end();
+	assert_int_equal(fake.kills, 1);
+	cancel_release(&cancel);
+}
+
+/* -- death ---------------------------------------------------------------------------------------
+ */
+
+static void test_guest_killed(void **state)
+{
+	struct job jobs[8];
+	struct job other = { .tenant = 2, .shell = "sleep 1" };
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	assert_works(1);
+	job_start(&other);
+	for (int i = 0; i < 8; i++) {
+		jobs[i] = (struct job){ .tenant = 1, .shell = "echo started; sleep 30" };
+		job_start(&jobs[i]);
+	}
+	(void)usleep(400000);
+	assert_int_equal(kill(fake.guests[0].pid, SIGKILL), 0);
+	for (int i = 0; i < 8; i++) {
+		job_join(&jobs[i]);
+		assert_reason(&jobs[i], EXEC_LOST);
+		assert_string_equal(jobs[i].head, "started\n");
+	}
+	assert_works(1);
+	job_join(&other);
+	assert_ok(&other);
+	end();
+	assert_int_equal(fake.starts, 3);
+}
+
+/* The whole sandbox stands still: a cancel ends it within 2 s, and nobody else notices. */
+static void test_wedged_guest(void **state)
+{
+	struct cancel cancel;
+	struct err e = ERR_INIT;
+	struct job cancelled = { .tenant = 1, .shell = "sleep 30", .cancel = &cancel };
+	struct job beside = { .tenant = 1, .shell = "sleep 30" };
+	uint64_t began;
+
+	(void)state;
+	assert_int_equal(cancel_init(&cancel, &e), 0);
+	begin(behave_real, 5000, 60000);
+	assert_works(1);
+	job_start(&cancelled);
+	job_start(&beside);
+	(void)usleep(200000);
+	assert_int_equal(kill(fake.guests[0].pid, SIGSTOP), 0);
+	began = clock_mono_ms();
+	cancel_fire(&cancel);
+	while (clock_mono_ms() - began < 1500) {
+		struct job other = { .tenant = 2, .shell = "true" };
+
+		job_run(&other);
+		assert_ok(&other);
+		assert_in_range(other.took_ms, 0, 1000);
+	}
+	job_join(&cancelled);
+	print_message("wedged: cancel took %u ms\n", (unsigned int)(clock_mono_ms() - began));
+	assert_in_range(clock_mono_ms() - began, 1900, 2500);
+	assert_reason(&cancelled, EXEC_CANCELLED);
+	job_join(&beside);
+	assert_reason(&beside, EXEC_LOST);
+	assert_works(1);
+	end();
+	assert_int_equal(fake.kills, 1);
+	cancel_release(&cancel);
+}
+
+/* Without a cancel and without a deadline the silence itself is noticed. */
+static void test_ping(void **state)
+{
+	struct job j = { .shell = "sleep 30" }, quiet = { .shell = "sleep 1" };
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	pthread_mutex_lock(&boxes->lock);
+	boxes->ping_after_ms = 100;
+	boxes->pong_ms = 500;
+	pthread_mutex_unlock(&boxes->lock);
+	job_run(&quiet);
+	assert_ok(&quiet);
+	assert_int_equal(fake.kills, 0);
+	job_start(&j);
+	(void)usleep(200000);
+	assert_int_equal(kill(fake.guests[0].pid, SIGSTOP), 0);
+	job_join(&j);
+	assert_reason(&j, EXEC_LOST);
+	assert_in_range(j.took_ms, 500, 2500);
+	assert_works(0);
+	end();
+	assert_int_equal(fake.kills, 1);
+}
+
+/* A guest that ignores the deadline of a command. */
+static void test_backstop(void **state)
+{
+	struct job j = { .shell = "true", .timeout_ms = 100 };
+
+	(void)state;
+	begin(behave_deaf, 5000, 60000);
+	job_run(&j);
+	assert_reason(&j, EXEC_TIMEOUT);
+	assert_in_range(j.took_ms, 2000, 2800);
+	end();
+	assert_int_equal(fake.kills, 1);
+}
+
+/* -- start
+ * ------------------------------------------------------------------------------------------ */
+
+static void behave_slow_start(struct guest *g)
+{
+	(void)usleep(500000);
+	behave_real(g);
+}
+
+static void test_single_flight(void **state)
+{
+	struct cancel cancel;
+	struct err e = ERR_INIT;
+	struct job jobs[16];
+
+	(void)state;
+	assert_int_equal(cancel_init(&cancel, &e), 0);
+	begin(behave_slow_start, 5000, 60000);
+	for (int i = 0; i < 16; i++) {
+		jobs[i] = (struct job){ .shell = "true", .cancel = i ? NULL : &cancel };
+		job_start(&jobs[i]);
+	}
+	(void)usleep(200000);
+	cancel_fire(&cancel);
+	for (int i = 0; i < 16; i++)
+		job_join(&jobs[i]);
+	assert_int_equal(jobs[0].status, -1);
+	assert_int_equal(jobs[0].e.code, SANDBOX_CANCELLED);
+	assert_in_range(jobs[0].took_ms, 150, 450);
+	for (int i = 1; i < 16; i++)
+		assert_ok(&jobs[i]);
+	end();
+	assert_int_equal(fake.starts, 1);
+	assert_int_equal(fake.kills, 0);
+	cancel_release(&cancel);
+}
+
+static void behave_refuse(struct guest *g)
+{
+	g->status = -1;
+	(void)snprintf(g->cause, sizeof(g->cause), "runsc is not installed; install it");
+}
+
+static void test_start_refused(void **state)
+{
+	struct job jobs[4];
+
+	(void)state;
+	begin(behave_refuse, 5000, 60000);
+	for (int i = 0; i < 4; i++) {
+		jobs[i] = (struct job){ .shell = "true" };
+		job_start(&jobs[i]);
+	}
+	for (int i = 0; i < 4; i++) {
+		job_join(&jobs[i]);
+		assert_int_equal(jobs[i].status, -1);
+		assert_int_equal(jobs[i].e.code, SANDBOX_START_FAILED);
+		assert_string_equal(jobs[i].e.text, "runsc is not installed; install it");
+	}
+	assert_true(none_runs());
+	fake.behave = behave_real;
+	assert_works(0);
+	end();
+}
+
+/* STARTED, and then the runner ends by itself: its reason must arrive, not "end of file". */
+static void behave_die_late(struct guest *g)
+{
+	struct frame f;
+
+	guest_connect(g);
+	(void)guest_hear(g, &f);
+	fd_close(&g->out);
+	(void)usleep(300000);
+	(void)snprintf(g->cause, sizeof(g->cause), "the workspace has moved");
+	g->status = 4;
+}
+
+static void test_cause_is_awaited(void **state)
+{
+	struct job j = { .shell = "true" };
+
+	(void)state;
+	begin(behave_die_late, 5000, 60000);
+	job_run(&j);
+	assert_int_equal(j.status, -1);
+	assert_int_equal(j.e.code, SANDBOX_START_FAILED);
+	assert_non_null(strstr(j.e.text, "the workspace has moved"));
+	end();
+}
+
+static void behave_never_ready(struct guest *g)
+{
+	guest_connect(g);
+	guest_wait_killed(g);
+	(void)snprintf(g->cause, sizeof(g->cause), "killed");
+}
+
+static void test_never_ready(void **state)
+{
+	struct job j = { .shell = "true" };
+
+	(void)state;
+	begin(behave_never_ready, 400, 60000);
+	job_run(&j);
+	assert_int_equal(j.status, -1);
+	assert_int_equal(j.e.code, SANDBOX_START_FAILED);
+	assert_string_equal(j.e.text, "not ready within 400 ms (killed)");
+	assert_in_range(j.took_ms, 400, 900);
+	assert_int_equal(fake.kills, 1);
+	end();
+}
+
+/* The launcher never says that the runner is gone: a named error, no second sandbox. */
+static void behave_never_gone(struct guest *g)
+{
+	while (!g->fake->release)
+		(void)usleep(10000);
+}
+
+static void test_never_gone(void **state)
+{
+	struct job first = { .shell = "true" }, second = { .shell = "true" };
+
+	(void)state;
+	begin(behave_never_gone, 200, 60000);
+	job_run(&first);
+	assert_int_equal(first.e.code, SANDBOX_START_FAILED);
+	assert_string_equal(first.e.text, "not ready within 200 ms");
+	assert_in_range(first.took_ms, 2200, 3000);
+	job_run(&second);
+	assert_int_equal(second.e.code, SANDBOX_START_FAILED);
+	assert_string_equal(second.e.text, "the sandbox before this one has not ended yet");
+	assert_int_equal(fake.starts, 1);
+	fake.release = true;
+	assert_int_equal(fake.kills, 1);
+	end();
+}
+
+/* -- idleness, bounds and ends
+ * ------------------------------------------------------------------------ */
+
+static void test_idle(void **state)
+{
+	struct job longer = { .shell = "sleep 1" };
+
+	(void)state;
+	begin(behave_real, 5000, 300);
+	job_run(&longer);
+	assert_ok(&longer);
+	assert_int_equal(fake.starts, 1);
+	wait_for(none_runs);
+	assert_works(0);
+	assert_int_equal(fake.starts, 2);
+	wait_for(none_runs);
+	end();
+	assert_int_equal(fake.kills, 0);
+}
+
+static void behave_hold(struct guest *g)
+{
+	guest_shake(g);
+	guest_drain(g);
+}
+
+static void test_too_many_calls(void **state)
+{
+	static struct job jobs[FRAME_CALLS_MAX];
+	struct job excess = { .shell = "true" };
+
+	(void)state;
+	begin(behave_hold, 5000, 60000);
+	for (int i = 0; i < FRAME_CALLS_MAX; i++) {
+		jobs[i] = (struct job){ .shell = "true" };
+		job_start(&jobs[i]);
+	}
+	for (bool full = false; !full; (void)usleep(10000)) {
+		struct sandbox *sb;
+		struct uuid id = tenant(0);
+
+		pthread_mutex_lock(&boxes->lock);
+		sb = pool_find(boxes, &id);
+		full = sb->open == FRAME_CALLS_MAX;
+		pthread_mutex_unlock(&boxes->lock);
+	}
+	job_run(&excess);
+	assert_int_equal(excess.status, -1);
+	assert_int_equal(excess.e.code, SANDBOX_BUSY);
+	sandboxes_stop(&boxes);
+	for (int i = 0; i < FRAME_CALLS_MAX; i++) {
+		job_join(&jobs[i]);
+		assert_reason(&jobs[i], EXEC_LOST);
+	}
+	end();
+}
+
+/* Commands that a guest does not read pile up to a bound. */
+static void test_backlog(void **state)
+{
+	static char line[200000];
+	struct job jobs[10];
+	int refused = 0;
+
+	(void)state;
+	memset(line, 'x', sizeof(line) - 1);
+	begin(behave_deaf, 5000, 60000);
+	for (int i = 0; i < 10; i++) {
+		jobs[i] = (struct job){ .shell = line };
+		job_start(&jobs[i]);
+	}
+	(void)usleep(300000);
+	sandboxes_stop(&boxes);
+	for (int i = 0; i < 10; i++) {
+		job_join(&jobs[i]);
+		refused += jobs[i].status < 0 && jobs[i].e.code == SANDBOX_BUSY;
+		if (!jobs[i].status)
+			assert_reason(&jobs[i], EXEC_LOST);
+	}
+	assert_in_range(refused, 3, 5);
+	end();
+}
+
+static void test_stop_with_calls(void **state)
+{
+	struct job j = { .shell = "sleep 30" };
+	uint64_t began;
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	job_start(&j);
+	wait_for(one_runs);
+	(void)usleep(100000);
+	began = clock_mono_ms();
+	sandboxes_stop(&boxes);
+	assert_in_range(clock_mono_ms() - began, 0, 4000);
+	job_join(&j);
+	assert_reason(&j, EXEC_LOST);
+	end();
+	assert_int_equal(fake.kills, 0);
+}
+
+static void test_stop_during_start(void **state)
+{
+	struct job j = { .shell = "true" };
+	uint64_t began;
+
+	(void)state;
+	begin(behave_never_ready, 30000, 60000);
+	job_start(&j);
+	wait_for(one_started);
+	began = clock_mono_ms();
+	sandboxes_stop(&boxes);
+	assert_in_range(clock_mono_ms() - began, 0, 1000);
+	job_join(&j);
+	assert_int_equal(j.status, -1);
+	assert_int_equal(j.e.code, SANDBOX_STOPPING);
+	end();
+	assert_int_equal(fake.kills, 1);
+}
+
+/* Nothing answers: the stop is bounded all the same. */
+static void test_stop_is_bounded(void **state)
+{
+	struct job j = { .shell = "true" };
+	uint64_t began;
+
+	(void)state;
+	begin(behave_never_gone, 30000, 60000);
+	job_start(&j);
+	wait_for(one_started);
+	began = clock_mono_ms();
+	sandboxes_stop(&boxes);
+	assert_in_range(clock_mono_ms() - began, 4500, 6000);
+	job_join(&j);
+	assert_int_equal(j.e.code, SANDBOX_STOPPING);
+	end();
+}
+
+static bool message_came(void)
+{
+	return messages == 1;
+}
+
+static void test_launcher_gone(void **state)
+{
+	struct job open = { .shell = "sleep 30" }, after = { .shell = "true" };
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	job_start(&open);
+	wait_for(one_runs);
+	fake_break(&fake);
+	job_join(&open);
+	assert_reason(&open, EXEC_LOST);
+	wait_for(message_came);
+	assert_int_equal(last_message, 0);
+	job_run(&after);
+	assert_int_equal(after.status, -1);
+	assert_int_equal(after.e.code, SANDBOX_START_FAILED);
+	assert_non_null(strstr(after.e.text, "the launcher is gone"));
+	end();
+	assert_int_equal(messages, 1);
+}
+
+static void test_drain_message(void **state)
+{
+	const struct launcher_message m = { .op = LAUNCHER_DRAIN };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	assert_int_equal(launcher_send(fake.sock, &m, NULL, &e), 0);
+	wait_for(message_came);
+	assert_int_equal(last_message, LAUNCHER_DRAIN);
+	end();
+}
+
+/* A late EXITED and a late STARTED of a generation that is over change nothing. */
+static void test_late_messages(void **state)
+{
+	struct launcher_message m = { .op = LAUNCHER_EXITED, .generation = 999 };
+	struct err e = ERR_INIT;
+	int pair[2];
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	assert_works(0);
+	m.tenant = tenant(0);
+	assert_int_equal(launcher_send(fake.sock, &m, NULL, &e), 0);
+	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+	m.op = LAUNCHER_STARTED;
+	assert_int_equal(launcher_send(fake.sock, &m, pair, &e), 0);
+	m.generation = fake_last(&fake)->generation;
+	assert_int_equal(launcher_send(fake.sock, &m, pair, &e), 0);
+	fd_close(&pair[0]);
+	fd_close(&pair[1]);
+	for (int i = 0; i < 5; i++)
+		assert_works(0);
+	end();
+	assert_int_equal(fake.starts, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_results),
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_cancel),
+		cmocka_unit_test(test_many_calls),
+		cmocka_unit_test(test_many_sandboxes),
+		cmocka_unit_test(test_much_output),
+		cmocka_unit_test(test_slow_sink),
+		cmocka_unit_test(test_flood),
+		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_deaf_guest),
+		cmocka_unit_test(test_guest_killed),
+		cmocka_unit_test(test_wedged_guest),
+		cmocka_unit_test(test_ping),
+		cmocka_unit_test(test_backstop),
+		cmocka_unit_test(test_single_flight),
+		cmocka_unit_test(test_start_refused),
+		cmocka_unit_test(test_cause_is_awaited),
+		cmocka_unit_test(test_never_ready),
+		cmocka_unit_test(test_never_gone),
+		cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_too_many_calls),
+		cmocka_unit_test(test_backlog),
+		cmocka_unit_test(test_stop_with_calls),
+		cmocka_unit_test(test_stop_during_start),
+		cmocka_unit_test(test_stop_is_bounded),
+		cmocka_unit_test(test_launcher_gone),
+		cmocka_unit_test(test_drain_message),
+		cmocka_unit_test(test_late_messages),
+	};
+
+	return RUN_TESTS(tests);
+}
