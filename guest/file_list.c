@@ -30,10 +30,10 @@
 struct file_list {
 	struct call call;
 	DIR *dir;
-	bool holder;            /* one of HOLDERS_MAX */
-	bool sorted;            /* all names are read; names[] is in order */
-	char **names;           /* until sorted a heap with the greatest name on top */
-	char (*rows)[NAME_ROW]; /* what names[] points into; both only while a holder */
+	bool holder;             /* one of HOLDERS_MAX */
+	bool sorted;             /* all names are read; names[] is in order */
+	char (*names)[NAME_ROW]; /* only a holder has them; a heap, the greatest on top, until
+	                            sorted */
 	size_t n;
 	size_t limit;
 	size_t next; /* to be looked at */
@@ -49,23 +49,24 @@ static struct file_list *list_of(struct call *c)
 	return source_owner(c, struct file_list, call);
 }
 
-static void swap(char **a, char **b)
+static void swap(char *a, char *b)
 {
-	char *c = *a;
+	char c[NAME_ROW];
 
-	*a = *b;
-	*b = c;
+	memcpy(c, a, NAME_ROW);
+	memcpy(a, b, NAME_ROW);
+	memcpy(b, c, NAME_ROW);
 }
 
-static void sift_up(char **heap, size_t i)
+static void sift_up(char (*heap)[NAME_ROW], size_t i)
 {
 	while (i && strcmp(heap[i], heap[(i - 1) / 2]) > 0) {
-		swap(&heap[i], &heap[(i - 1) / 2]);
+		swap(heap[i], heap[(i - 1) / 2]);
 		i = (i - 1) / 2;
 	}
 }
 
-static void sift_down(char **heap, size_t n)
+static void sift_down(char (*heap)[NAME_ROW], size_t n)
 {
 	size_t i = 0, child;
 
@@ -74,7 +75,7 @@ static void sift_down(char **heap, size_t n)
 			child++;
 		if (strcmp(heap[i], heap[child]) >= 0)
 			return;
-		swap(&heap[i], &heap[child]);
+		swap(heap[i], heap[child]);
 		i = child;
 	}
 }
@@ -82,25 +83,18 @@ static void sift_down(char **heap, size_t n)
 /* Keep name when it is among the first limit ones. */
 static void keep_name(struct file_list *l, const char *name)
 {
-	bool full = l->n > 0 && l->n == l->limit;
-
-	if (full && strcmp(name, l->names[0]) >= 0)
-		return;
-	if (!full)
-		l->names[l->n] = l->rows[l->n];
-	(void)snprintf(l->names[full ? 0 : l->n], NAME_ROW, "%s", name);
-	if (full)
-		sift_down(l->names, l->n);
-	else
+	if (l->n < l->limit) {
+		(void)snprintf(l->names[l->n], NAME_ROW, "%s", name);
 		sift_up(l->names, l->n++);
+	} else if (strcmp(name, l->names[0]) < 0) {
+		(void)snprintf(l->names[0], NAME_ROW, "%s", name);
+		sift_down(l->names, l->n);
+	}
 }
 
 static int compare_names(const void *a, const void *b)
 {
-	const char *const *x = a;
-	const char *const *y = b;
-
-	return strcmp(*x, *y);
+	return strcmp(a, b);
 }
 
 static void read_names(struct file_list *l)
@@ -194,8 +188,7 @@ static bool become_holder(struct file_list *l)
 	if (l->holder || holders >= HOLDERS_MAX)
 		return l->holder;
 	l->names = calloc(l->limit, sizeof(*l->names));
-	l->rows = calloc(l->limit, sizeof(*l->rows));
-	if (!l->names || !l->rows) {
+	if (!l->names) {
 		(void)err_set(&e, ENOMEM, "no memory for a directory");
 		call_fail(&l->call, &e);
 		return false;
@@ -228,7 +221,6 @@ static void list_release(struct call *c)
 
 	holders -= l->holder;
 	free(l->names);
-	free(l->rows);
 	if (l->dir)
 		(void)closedir(l->dir);
 	buf_release(&l->lines);
