@@ -150,19 +150,6 @@ static void test_server_closes_its_socket_and_stays(void **state)
 	expect_exit(w, 1, "closed its socket and lives on");
 }
 
-static pid_t find_database(struct world *w)
-{
-	char path[64], text[64] = "";
-	auto_file FILE *f = NULL;
-
-	(void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)w->launcher,
-	               (int)w->launcher);
-	f = fopen(path, "re");
-	assert_non_null(f);
-	assert_non_null(fgets(text, sizeof(text), f));
-	return (pid_t)strtol(text, NULL, 10); /* the oldest child */
-}
-
 static void test_database_killed(void **state)
 {
 	struct world *w = *state;
@@ -170,7 +157,7 @@ static void test_database_killed(void **state)
 
 	begin(w);
 	start_runner(w, ECHO, 1, fds);
-	assert_int_equal(kill(find_database(w), SIGKILL), 0);
+	assert_int_equal(kill(oldest_child(w->launcher), SIGKILL), 0);
 	expect_exit(w, 1, "PostgreSQL ended by itself: signal 9");
 	close_both(fds);
 }

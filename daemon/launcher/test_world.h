@@ -306,10 +306,24 @@ static inline int tear_down(void **state)
 	return waitpid(pid, NULL, 0) == pid ? 0 : -1;
 }
 
+/* 0: none. */
+static inline pid_t oldest_child(pid_t parent)
+{
+	char path[64], text[64] = "";
+	auto_file FILE *f = NULL;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
+	f = fopen(path, "re");
+	if (!f || !fgets(text, sizeof(text), f))
+		return 0;
+	return (pid_t)strtol(text, NULL, 10);
+}
+
 /* After a test, also one that failed halfway. */
 static inline int clean_up(void **state)
 {
 	struct world *w = *state;
+	pid_t left;
 
 	if (w->launcher > 0)
 		(void)kill(w->launcher, SIGKILL);
@@ -319,8 +333,11 @@ static inline int clean_up(void **state)
 	fd_close(&w->control_far);
 	fd_close(&w->out);
 	fd_close(&w->log);
-	while (waitpid(-1, NULL, 0) > 0)
-		continue;
+	/* Orphans are ours; those that outlived the launcher would wait for ever. */
+	while ((left = oldest_child(getpid())) > 0) {
+		(void)kill(left, SIGKILL);
+		(void)waitpid(left, NULL, 0);
+	}
 	w->conf.runner = w->conf.runsc = w->self;
 	w->conf.postgres_bin = "/postgres";
 	w->conf.host = "127.0.0.1";
