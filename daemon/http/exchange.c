@@ -56,12 +56,12 @@ static void close_source(struct http_exchange *ex)
 {
 	struct stream_source *source = &ex->res.stream;
 
-	if (source->next && !ex->stream_out)
-		source->close(source->ctx);
-	source->next = NULL;
 	if (ex->stream_slot)
 		stream_unreserve(ex->server->streams);
 	ex->stream_slot = false;
+	if (source->next && !ex->stream_out)
+		source->close(source->ctx);
+	source->next = NULL;
 }
 
 void exchange_free(struct http_exchange *ex)

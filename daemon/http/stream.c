@@ -140,8 +140,8 @@ static void stream_close(struct stream *st)
 
 	move_to(st, STREAM_CLOSED);
 	fd_close(&st->fd);
+	atomic_fetch_sub(&p->count, 1); /* first: who hears of the close may count on the place */
 	st->source.close(st->source.ctx);
-	atomic_fetch_sub(&p->count, 1);
 	/* From here on nobody wakes it: either it stands in the stack, or never will. */
 	if (!atomic_load(&st->woken))
 		free(st);

@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #define TOKEN     "0123456789abcdef0123456789abcdef"
@@ -50,7 +51,11 @@ static inline struct http_server *test_server(const struct http_conf *conf)
 {
 	struct http_server *s = NULL;
 	struct err e = ERR_INIT;
+	struct rlimit limit;
 
+	getrlimit(RLIMIT_NOFILE, &limit);
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
 	if (http_start(conf, &s, &e) < 0)
 		fail_msg("%s", e.text);
 	return s;
