@@ -151,9 +151,10 @@ static void test_reason_is_cut_between_characters(void **state)
 
 static void test_nothing_can_forge_a_line(void **state)
 {
+	static const char hostile[] = "a\0b\nred\x1b[31m\rnow\x7f\n";
 	struct runner_log *l = *state;
 
-	runner_log_feed(l, "a\0b\nred\x1b[31m\rnow\x7f\n", 21, 1000);
+	runner_log_feed(l, hostile, sizeof(hostile) - 1, 1000);
 	assert_string_equal(l->reason, "red?[31m?now?");
 	expect_logged("runner: a\n");
 	expect_logged("runner: red?[31m?now?\n");
