@@ -17,32 +17,32 @@ struct option_row {
 	const char *name;
 	const char *value;
 	const char *help;
-	enum option_kind kind;
 	size_t offset;
+	enum option_kind kind;
 	bool optional;
 };
 
 #define AT(field) offsetof(struct runner_args, field)
 
 static const struct option_row options[] = {
-	{ "--tenant", "UUID", "whose sandbox this is", OPTION_TENANT, AT(tenant), false },
-	{ "--workspace", "PATH", "directory the sandbox sees as /workspace", OPTION_PATH,
-	  AT(workspace), false },
-	{ "--workspace-id", "DEV:INO", "what it must be, as stat(2) numbers it", OPTION_PLACE_ID,
-	  AT(workspace_id), false },
-	{ "--state", "PATH", "directory the sandbox sees as /state", OPTION_PATH, AT(state),
+	{ "--tenant", "UUID", "whose sandbox this is", AT(tenant), OPTION_TENANT, false },
+	{ "--workspace", "PATH", "directory that the sandbox sees as /workspace", AT(workspace),
+	  OPTION_PATH, false },
+	{ "--workspace-id", "DEV:INO", "what it must be, as stat(2) numbers it", AT(workspace_id),
+	  OPTION_PLACE_ID, false },
+	{ "--state", "PATH", "directory that the sandbox sees as /state", AT(state), OPTION_PATH,
 	  false },
-	{ "--state-id", "DEV:INO", "what it must be", OPTION_PLACE_ID, AT(state_id), false },
-	{ "--rootfs", "DIR", "root filesystem, used read-only", OPTION_PATH, AT(rootfs), false },
-	{ "--guest", "FILE", "cloister-guest, the sandbox's first process", OPTION_PATH, AT(guest),
+	{ "--state-id", "DEV:INO", "what it must be", AT(state_id), OPTION_PLACE_ID, false },
+	{ "--rootfs", "DIR", "root filesystem, used read-only", AT(rootfs), OPTION_PATH, false },
+	{ "--guest", "FILE", "cloister-guest, the sandbox's first process", AT(guest), OPTION_PATH,
 	  false },
-	{ "--runsc", "FILE", "gVisor", OPTION_PATH, AT(runsc), false },
-	{ "--slirp4netns", "FILE", "user-mode network", OPTION_PATH, AT(slirp4netns), false },
-	{ "--runtime-dir", "DIR", "private directory for locks", OPTION_PATH, AT(runtime_dir),
+	{ "--runsc", "FILE", "gVisor", AT(runsc), OPTION_PATH, false },
+	{ "--slirp4netns", "FILE", "user-mode network", AT(slirp4netns), OPTION_PATH, false },
+	{ "--runtime-dir", "DIR", "private directory for locks", AT(runtime_dir), OPTION_PATH,
 	  false },
-	{ "--boundary", "development|service", "what the sandbox is confined by", OPTION_BOUNDARY,
-	  AT(boundary), false },
-	{ "--debug-log", "FILE", "append gVisor's debug log to it", OPTION_PATH, AT(debug_log),
+	{ "--boundary", "development|service", "what confines the sandbox", AT(boundary),
+	  OPTION_BOUNDARY, false },
+	{ "--debug-log", "FILE", "append gVisor's debug log to it", AT(debug_log), OPTION_PATH,
 	  true },
 };
 

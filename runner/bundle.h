@@ -6,7 +6,7 @@
 
 #include "common/buf.h"
 
-#include <stdint.h>
+#include <stddef.h>
 
 /* Paths in the private root that runsc sees. */
 #define BUNDLE_DIR       "/bundle"
@@ -17,7 +17,7 @@
 /* Paths in the sandbox. */
 #define BUNDLE_GUEST "/cloister/guest"
 
-#define BUNDLE_MAX (64 * 1024)
+#define BUNDLE_MAX ((size_t)64 * 1024)
 
 /* Append config.json. */
 void bundle_write(struct buf *out);

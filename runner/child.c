@@ -94,6 +94,17 @@ int child_set_fds(const int *from, int n, struct err *e)
 	return 0;
 }
 
+int child_exec(const char *path, const char *const *argv, struct err *e)
+{
+	char *const environment[] = { NULL };
+	char *const *arguments;
+
+	/* execve(2) does not write to them, whatever its prototype says. */
+	memcpy(&arguments, &argv, sizeof(argv));
+	(void)execve(path, arguments, environment);
+	return err_errno(e, "execute %s", path);
+}
+
 int child_keep_capabilities(uint64_t keep, struct err *e)
 {
 	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };

@@ -27,6 +27,9 @@ void child_reset_signals(void);
 /* Make from[i] descriptor i for all i below n, close the rest; -1 in from is /dev/null. */
 int child_set_fds(const int *from, int n, struct err *e) must_check;
 
+/* Execute path with an empty environment.  argv ends with NULL.  Returns only on failure. */
+int child_exec(const char *path, const char *const *argv, struct err *e);
+
 /* Drop every capability that is not in the mask keep, from the bounding set too. */
 int child_keep_capabilities(uint64_t keep, struct err *e) must_check;
 

@@ -119,7 +119,7 @@ int link_add_address(struct nl *nl, const char *name, uint32_t addr, unsigned in
 	char buf[NL_MSG_MAX];
 	struct nlmsghdr *m = mnl_nlmsg_put_header(buf);
 	struct ifaddrmsg *info;
-	unsigned int index;
+	unsigned int index = 0;
 
 	if (find_index(nl, name, &index, e) < 0)
 		return err_wrap(e, "find interface %s", name);

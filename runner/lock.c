@@ -57,7 +57,7 @@ static int end_process(pid_t pid, unsigned long long start, struct err *e)
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	unsigned long long now;
 
-	if (fd < 0 || !read_start(pid, &now) || now != start)
+	if (fd < 0 || !read_start(pid, &now) || now != start || poll(&p, 1, 0) == 1)
 		return 0;
 	log_warn("process %d of this tenant's previous runner is still there; ending it", pid);
 	if (pidfd_send_signal(fd, SIGKILL, NULL, 0) < 0 && errno != ESRCH)

@@ -14,7 +14,7 @@
 #include <linux/netfilter/nf_tables.h>
 #include <string.h>
 
-#define BATCH_MAX       (256 * 1024)
+#define BATCH_MAX       ((size_t)256 * 1024)
 #define SPANS_A_MESSAGE 256
 #define TYPE_IPV4       7 /* what nft(8) calls ipv4_addr; the kernel only keeps it */
 

@@ -21,8 +21,8 @@ struct nftnl_rule *nft_source_is_not(struct nftnl_rule *r, uint32_t addr);
 struct nftnl_rule *nft_destination_is(struct nftnl_rule *r, uint32_t addr);
 struct nftnl_rule *nft_source_in(struct nftnl_rule *r, const char *set);
 struct nftnl_rule *nft_destination_in(struct nftnl_rule *r, const char *set);
-struct nftnl_rule *nft_source_port(struct nftnl_rule *r, uint16_t port);
-struct nftnl_rule *nft_destination_port(struct nftnl_rule *r, uint16_t port);
+struct nftnl_rule *nft_source_port(struct nftnl_rule *r, uint16_t number);
+struct nftnl_rule *nft_destination_port(struct nftnl_rule *r, uint16_t number);
 /* states: NF_CT_STATE bits, any of which will do */
 struct nftnl_rule *nft_state(struct nftnl_rule *r, uint32_t states);
 /* Holds while more than limit connections that passed this rule are tracked. */

@@ -7,7 +7,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#define ANSWER_MAX (64 * 1024)
+#define ANSWER_MAX ((size_t)64 * 1024)
 
 int nl_open_fd(int bus, int *ret_fd, struct err *e)
 {
@@ -93,12 +93,23 @@ int nl_query(struct nl *nl, struct nlmsghdr *request, mnl_cb_t each, void *ctx, 
 	return receive(nl, request->nlmsg_seq, each, ctx, e);
 }
 
+/* The kernel answers while it takes the request, so all that will come is there. */
+static void drain(struct nl *nl)
+{
+	char buf[64];
+
+	while (recv(mnl_socket_get_fd(nl->sock), buf, sizeof(buf), MSG_DONTWAIT | MSG_TRUNC) > 0)
+		continue;
+}
+
 int nl_batch(struct nl *nl, const void *data, size_t len, size_t acks, struct err *e)
 {
 	if (send_bytes(nl, data, len, e) < 0)
 		return -1;
 	while (acks-- > 0)
-		if (receive(nl, 0, NULL, NULL, e) < 0)
+		if (receive(nl, 0, NULL, NULL, e) < 0) {
+			drain(nl);
 			return -1;
+		}
 	return 0;
 }

@@ -28,7 +28,7 @@ static void log_live(struct output *o, const char *data, size_t len)
 	for (size_t i = 0; i < len && o->logged <= OUTPUT_LOG_MAX; i++) {
 		if (++o->logged > OUTPUT_LOG_MAX) {
 			log_line(o, o->line, o->line_len);
-			log_warn("%s: more than %d bytes; the rest is dropped", o->who,
+			log_warn("%s: more than %zu bytes; the rest is dropped", o->who,
 			         OUTPUT_LOG_MAX);
 			return;
 		}

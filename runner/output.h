@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define OUTPUT_LOG_MAX  (64 * 1024) /* bytes of a child that reach the log as they come */
-#define OUTPUT_TAIL_MAX 2048        /* bytes kept for the case of failure */
+#define OUTPUT_LOG_MAX  ((size_t)64 * 1024) /* bytes of a child that reach the log as they come */
+#define OUTPUT_TAIL_MAX 2048                /* bytes kept for the case of failure */
 
 struct output {
 	int fd; /* read end, non-blocking; -1 when closed */

@@ -87,7 +87,7 @@ int place_open_walk(const char *path, int flags, int *ret_fd, struct err *e)
 int place_open(const char *path, int flags, int *ret_fd, struct err *e)
 {
 	struct open_how how = {
-		.flags = (unsigned long long)(O_PATH | O_CLOEXEC | O_NOFOLLOW | flags),
+		.flags = (unsigned long long)(O_PATH | O_CLOEXEC | flags),
 		.resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
 	};
 	long fd;

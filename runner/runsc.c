@@ -15,7 +15,7 @@
 
 static const char *const flags[] = {
 	ROOT_RUNSC,
-	"--root=" ROOT_RUNSC_DIR,
+	("--root=" ROOT_RUNSC_DIR),
 	"--log-fd=3",
 	"--log-format=text",
 	/* System calls of the guest are caught by seccomp traps; needs no /dev/kvm. */
@@ -69,7 +69,6 @@ static const char *const command[] = { "run", "--bundle=" BUNDLE_DIR, "--pid-fil
 int runsc_exec(bool debug, struct err *e)
 {
 	const char *argv[ARRAY_LEN(flags) + ARRAY_LEN(debug_flags) + ARRAY_LEN(command) + 1];
-	char *const environment[] = { NULL };
 	size_t n = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(flags); i++)
@@ -81,6 +80,5 @@ int runsc_exec(bool debug, struct err *e)
 	argv[n] = NULL;
 	if (child_keep_capabilities(KEPT, e) < 0)
 		return -1;
-	(void)execve(ROOT_RUNSC, (char *const *)(uintptr_t)argv, environment);
-	return err_errno(e, "execute runsc");
+	return child_exec(ROOT_RUNSC, argv, e);
 }

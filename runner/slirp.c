@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define READY_TIMEOUT_MS 5000
-#define FDS_MAX          (2 * CELL_CONNECTIONS) /* one a connection, and some for itself */
+#define FDS_MAX          ((rlim_t)2 * CELL_CONNECTIONS) /* one a connection, and some for itself */
 
 /* Places of the descriptors in the helper. */
 #define NET_FD   "3"
@@ -63,7 +63,6 @@ static int limit_fds(struct err *e)
 
 static int become_slirp(const char *program, int user, const int *fds, int n, struct err *e)
 {
-	char *const environment[] = { NULL };
 	pid_t parent = getppid();
 
 	if (setns(user, CLONE_NEWUSER) < 0)
@@ -75,8 +74,7 @@ static int become_slirp(const char *program, int user, const int *fds, int n, st
 	child_reset_signals();
 	if (limit_fds(e) < 0 || child_set_fds(fds, n, e) < 0)
 		return -1;
-	(void)execve(program, (char *const *)(uintptr_t)options, environment);
-	return err_errno(e, "execute %s", program);
+	return child_exec(program, options, e);
 }
 
 static no_return void slirp_main(const char *program, int user, const int *fds, int n)

@@ -1,0 +1,197 @@
+/* Against the kernel, in a network namespace of this test's own. */
+#include "common/test.h"
+
+#include "runner/deny.h"
+#include "runner/link.h"
+#include "runner/local.h"
+#include "runner/nft.h"
+#include "runner/nft_batch.h"
+#include "runner/nft_expr.h"
+
+#include <linux/netlink.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct deny deny;
+
+/* The policy loaded into a fresh namespace; the socket in *state. */
+static int load(void **state)
+{
+	static struct nl nl;
+	struct err e = ERR_INIT;
+	int fd = -1;
+
+	if (unshare(CLONE_NEWNET) < 0) {
+		perror("unshare");
+		return -1;
+	}
+	deny_init(&deny);
+	nl = (struct nl)NL_INIT;
+	*state = &nl;
+	if (nl_open_fd(NETLINK_NETFILTER, &fd, &e) == 0 && nl_adopt(fd, &nl, &e) == 0 &&
+	    nft_load(&nl, &deny, &e) == 0)
+		return 0;
+	print_error("%s\n", e.text);
+	return -1;
+}
+
+static int release(void **state)
+{
+	nl_close(*state);
+	return 0;
+}
+
+static void test_loaded_policy_verifies(void **state)
+{
+	struct nft_counters c = { 9, 9 };
+	struct err e = ERR_INIT;
+
+	assert_int_equal(nft_verify(*state, &deny, &e), 0);
+	assert_int_equal(nft_read_counters(*state, &c, &e), 0);
+	assert_int_equal(c.accepted, 0);
+	assert_int_equal(c.refused, 0);
+	/* A policy is there already: a second one is not laid over it. */
+	assert_int_equal(nft_load(*state, &deny, &e), -1);
+	assert_int_equal(nft_verify(*state, &deny, &e), 0);
+}
+
+static void test_other_addresses_do_not_verify(void **state)
+{
+	static const struct deny_span spans[] = { { 0x08080808, 0x08080808 }, { 0, UINT32_MAX } };
+	struct err e = ERR_INIT;
+
+	for (size_t i = 0; i < ARRAY_LEN(spans); i++) {
+		struct deny other = deny;
+
+		assert_int_equal(deny_add(&other, spans[i].first, spans[i].last, &e), 1);
+		assert_int_equal(nft_verify(*state, &other, &e), -1);
+		assert_non_null(strstr(e.text, "denied addresses"));
+		assert_int_equal(nft_deny(*state, &other, &e), 0);
+		assert_int_equal(nft_verify(*state, &other, &e), 0);
+		assert_int_equal(nft_verify(*state, &deny, &e), -1);
+		assert_int_equal(nft_deny(*state, &deny, &e), 0);
+		assert_int_equal(nft_verify(*state, &deny, &e), 0);
+	}
+}
+
+static void test_largest_set(void **state)
+{
+	struct err e = ERR_INIT;
+	struct deny many = { .n = 0 };
+
+	for (uint32_t i = 0; i < DENY_MAX; i++)
+		assert_int_equal(deny_add(&many, UINT32_MAX - 2 * i, UINT32_MAX - 2 * i, &e), 1);
+	assert_int_equal(many.n, DENY_MAX);
+	assert_int_equal(nft_deny(*state, &many, &e), 0);
+	assert_int_equal(nft_verify(*state, &many, &e), 0);
+	many.n = 0;
+	assert_int_equal(nft_deny(*state, &many, &e), 0);
+	assert_int_equal(nft_verify(*state, &many, &e), 0);
+}
+
+static void test_extra_rule_does_not_verify(void **state)
+{
+	auto_batch struct nft_batch b = { .nl = NULL };
+	struct err e = ERR_INIT;
+
+	assert_int_equal(nft_batch_begin(*state, &b, &e), 0);
+	nft_batch_rule(&b, nft_accept(nft_rule_new(&b, "forward")));
+	assert_int_equal(nft_batch_commit(&b, &e), 0);
+	assert_int_equal(nft_verify(*state, &deny, &e), -1);
+	assert_non_null(strstr(e.text, "chain forward"));
+}
+
+static void test_extra_chain_does_not_verify(void **state)
+{
+	auto_batch struct nft_batch b = { .nl = NULL };
+	struct err e = ERR_INIT;
+
+	assert_int_equal(nft_batch_begin(*state, &b, &e), 0);
+	nft_batch_chain(&b, "hole", NULL, 0, 0, 0);
+	assert_int_equal(nft_batch_commit(&b, &e), 0);
+	assert_int_equal(nft_verify(*state, &deny, &e), -1);
+}
+
+/* One bad word, and nothing of the transaction is there. */
+static void test_transaction_is_whole(void **state)
+{
+	auto_batch struct nft_batch b = { .nl = NULL };
+	struct err e = ERR_INIT;
+
+	assert_int_equal(nft_batch_begin(*state, &b, &e), 0);
+	nft_batch_rule(&b, nft_accept(nft_rule_new(&b, "forward")));
+	nft_batch_rule(&b, nft_goto(nft_rule_new(&b, "forward"), "nowhere"));
+	assert_int_equal(nft_batch_commit(&b, &e), -1);
+}
+
+static void test_new_local_address_is_seen(void **state)
+{
+	auto_nl struct nl links = NL_INIT;
+	struct deny d = { .n = 0 };
+	struct err e = ERR_INIT;
+	int watch = -1;
+	int fd = -1;
+
+	(void)state;
+	assert_int_equal(nl_open_fd(NETLINK_ROUTE, &fd, &e), 0);
+	assert_int_equal(nl_adopt(fd, &links, &e), 0);
+	assert_int_equal(local_watch(&watch, &e), 0);
+	assert_int_equal(link_up(&links, "lo", &e), 0);
+	assert_int_equal(local_update(watch, &d, &e), 1);
+	assert_true(deny_has(&d, 0x7f000001));
+	assert_false(deny_has(&d, 0x08080404));
+	assert_int_equal(link_add_address(&links, "lo", 0x08080404, 32, &e), 0);
+	assert_int_equal(local_update(watch, &d, &e), 1);
+	assert_true(deny_has(&d, 0x08080404));
+	assert_int_equal(local_update(watch, &d, &e), 0);
+	assert_int_equal(link_up(&links, "none0", &e), -1);
+	assert_int_equal(link_add_address(&links, "none0", 1, 32, &e), -1);
+	(void)close(watch);
+}
+
+/* More changes than the socket holds: the snapshot that follows has them all. */
+static void test_overflow_of_the_watch(void **state)
+{
+	auto_nl struct nl links = NL_INIT;
+	struct deny d = { .n = 0 };
+	struct err e = ERR_INIT;
+	int watch = -1;
+	int fd = -1;
+	int small = 1;
+
+	(void)state;
+	assert_int_equal(nl_open_fd(NETLINK_ROUTE, &fd, &e), 0);
+	assert_int_equal(nl_adopt(fd, &links, &e), 0);
+	assert_int_equal(link_up(&links, "lo", &e), 0);
+	assert_int_equal(local_watch(&watch, &e), 0);
+	assert_int_equal(setsockopt(watch, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small)), 0);
+	for (uint32_t i = 0; i < 50; i++)
+		assert_int_equal(link_add_address(&links, "lo", 0x08080000 + 2 * i, 32, &e), 0);
+	assert_int_equal(local_update(watch, &d, &e), 1);
+	for (uint32_t i = 0; i < 50; i++)
+		assert_true(deny_has(&d, 0x08080000 + 2 * i));
+	(void)close(watch);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_loaded_policy_verifies, load, release),
+		cmocka_unit_test_setup_teardown(test_other_addresses_do_not_verify, load, release),
+		cmocka_unit_test_setup_teardown(test_largest_set, load, release),
+		cmocka_unit_test_setup_teardown(test_extra_rule_does_not_verify, load, release),
+		cmocka_unit_test_setup_teardown(test_extra_chain_does_not_verify, load, release),
+		cmocka_unit_test_setup_teardown(test_transaction_is_whole, load, release),
+		cmocka_unit_test_setup_teardown(test_new_local_address_is_seen, load, release),
+		cmocka_unit_test_setup_teardown(test_overflow_of_the_watch, load, release),
+	};
+
+	/* Root of a user namespace may make network namespaces, whoever made it. */
+	if (unshare(CLONE_NEWUSER) < 0) {
+		perror("unshare");
+		return 1;
+	}
+	return RUN_TESTS(tests);
+}

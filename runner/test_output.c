@@ -1,0 +1,134 @@
+#include "common/test.h"
+
+#include "common/fd.h"
+#include "runner/output.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What the log said while fn ran; standard error is put back. */
+static char *capture(struct output *o, void (*fn)(struct output *))
+{
+	static char text[256 * 1024];
+	char name[] = "/tmp/cloister-output-XXXXXX";
+	int file = mkstemp(name);
+	int saved = dup(STDERR_FILENO);
+	ssize_t n;
+
+	assert_true(file >= 0 && saved >= 0);
+	assert_true(dup2(file, STDERR_FILENO) >= 0);
+	fn(o);
+	assert_true(dup2(saved, STDERR_FILENO) >= 0);
+	n = pread(file, text, sizeof(text) - 1, 0);
+	assert_true(n >= 0);
+	text[n] = '\0';
+	(void)close(saved);
+	(void)close(file);
+	(void)unlink(name);
+	return text;
+}
+
+static int begin(struct output *o, bool live)
+{
+	int ends[2];
+
+	assert_int_equal(pipe(ends), 0);
+	output_init(o, ends[0], "child", live);
+	assert_true(fcntl(ends[0], F_GETFL) & O_NONBLOCK);
+	return ends[1];
+}
+
+static void say(int fd, const char *text)
+{
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+}
+
+static void test_live_lines(void **state)
+{
+	struct output o;
+	int fd = begin(&o, true);
+	const char *text;
+
+	(void)state;
+	say(fd, "one\ntw");
+	text = capture(&o, output_read);
+	assert_non_null(strstr(text, "child: one\n"));
+	assert_null(strstr(text, "tw"));
+	say(fd, "o\x1b[2J\n");
+	text = capture(&o, output_read);
+	assert_non_null(strstr(text, "child: two?[2J\n")); /* no escape reaches a terminal */
+	say(fd, "half");
+	(void)capture(&o, output_read);
+	assert_non_null(strstr(capture(&o, output_log_tail), "child: half\n"));
+	(void)close(fd);
+	output_read(&o);
+	assert_int_equal(o.fd, -1);
+}
+
+static void test_live_is_bounded(void **state)
+{
+	char block[1024];
+	struct output o;
+	int fd = begin(&o, true);
+	size_t logged = 0;
+	bool marked = false;
+
+	(void)state;
+	memset(block, 'x', sizeof(block));
+	block[sizeof(block) - 1] = '\n';
+	for (int i = 0; i < 200; i++) {
+		const char *text;
+
+		assert_int_equal(write(fd, block, sizeof(block)), sizeof(block));
+		text = capture(&o, output_read);
+		for (const char *p = text; *p; p++)
+			logged += *p == 'x';
+		marked |= strstr(text, "the rest is dropped") != NULL;
+	}
+	assert_true(marked);
+	assert_true(logged > OUTPUT_LOG_MAX / 2 && logged <= OUTPUT_LOG_MAX);
+	assert_string_equal(capture(&o, output_log_tail), "");
+	(void)close(fd);
+	output_close(&o);
+}
+
+static void test_tail(void **state)
+{
+	char last[64];
+	struct output o;
+	int fd = begin(&o, false);
+	const char *text;
+
+	(void)state;
+	output_last_line(&o, last, sizeof(last));
+	assert_string_equal(last, "");
+	for (int i = 0; i < 1000; i++) {
+		say(fd, "a line of some length\n");
+		output_read(&o);
+	}
+	say(fd, "\nfirst of the last\nthe last\n\n");
+	assert_string_equal(capture(&o, output_read), "");
+	assert_int_equal(o.tail_len, OUTPUT_TAIL_MAX);
+	output_last_line(&o, last, sizeof(last));
+	assert_string_equal(last, "the last");
+	output_last_line(&o, last, 4);
+	assert_string_equal(last, "the");
+	text = capture(&o, output_log_tail);
+	assert_non_null(strstr(text, "child: first of the last\n"));
+	assert_non_null(strstr(text, "child: the last\n"));
+	assert_true(strlen(text) < 10000);
+	(void)close(fd);
+	output_close(&o);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_live_lines),
+		cmocka_unit_test(test_live_is_bounded),
+		cmocka_unit_test(test_tail),
+	};
+
+	return RUN_TESTS(tests);
+}
