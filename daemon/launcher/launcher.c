@@ -41,6 +41,7 @@
 #define TERM_TIMEOUT   10000
 #define KILL_TIMEOUT   5000
 #define TRIM_INTERVAL  60000
+#define ECHO_WINDOW    500 /* a second signal within it is the first once more */
 
 enum phase {
 	PHASE_SERVE,        /* the server lives and nobody asked it to end */
@@ -64,6 +65,7 @@ struct launcher {
 	struct outbox outbox;
 	enum phase phase;
 	uint64_t deadline_ms; /* of the phase, monotonic; 0 = none */
+	uint64_t asked_ms;    /* when the last TERM or INT came; 0 = never */
 	uint64_t trim_ms;     /* when PostgreSQL's log is looked at again */
 	bool ready;
 	int status; /* to be returned */
@@ -224,6 +226,12 @@ static void deadline_passed(struct launcher *l)
 /* TERM or INT: the next step of the same end, sooner. */
 static void stop_asked(struct launcher *l)
 {
+	uint64_t now = clock_mono_ms();
+
+	/* timeout(1), say, signals its child and then the group that the child is in. */
+	if (l->asked_ms != 0 && now - l->asked_ms < ECHO_WINDOW)
+		return;
+	l->asked_ms = now;
 	switch (l->phase) {
 	case PHASE_SERVE:
 		enter(l, PHASE_DRAIN);

@@ -23,13 +23,11 @@ static int check_ids(struct err *e)
 	if (getresuid(&ruid, &euid, &suid) < 0 || getresgid(&rgid, &egid, &sgid) < 0)
 		return err_errno(e, "read the user and group");
 	if (ruid == 0 || euid == 0 || suid == 0)
-		return err_set(
-			e, EPERM,
-			"cloisterd refuses to run as root; start it as its own user, " START_AS);
+		return err_set(e, EPERM,
+		               "refuses to run as root; start it as its own user, " START_AS);
 	if (rgid == 0 || egid == 0 || sgid == 0)
-		return err_set(
-			e, EPERM,
-			"cloisterd refuses to run in root's group; start it in its own, " START_AS);
+		return err_set(e, EPERM,
+		               "refuses to run in root's group; start it in its own, " START_AS);
 	if (ruid != euid || suid != euid || rgid != egid || sgid != egid)
 		return err_set(e, EPERM,
 		               "real, effective and saved ids differ; remove the set-user-ID or "
@@ -45,8 +43,7 @@ static int check_groups(struct err *e)
 	/* A login puts the primary group on the list too: it grants nothing more. */
 	if (n == 0 || (n == 1 && groups[0] == getegid()))
 		return 0;
-	return err_set(e, EPERM,
-	               "cloisterd refuses to run with supplementary groups; clear them, " START_AS);
+	return err_set(e, EPERM, "refuses to run with supplementary groups; clear them, " START_AS);
 }
 
 static bool holds_capabilities(void)
@@ -69,7 +66,7 @@ int preflight_self(struct err *e)
 		return -1;
 	if (holds_capabilities())
 		return err_set(e, EPERM,
-		               "cloisterd refuses to run with capabilities; drop them, e.g. with "
+		               "refuses to run with capabilities; drop them, e.g. with "
 		               "setpriv --inh-caps=-all --ambient-caps=-all");
 	if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
 		return err_set(e, EPERM, "no_new_privs is not in force; see what filters prctl(2)");

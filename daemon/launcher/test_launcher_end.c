@@ -79,14 +79,32 @@ static void test_second_signal_hastens(void **state)
 	assert_int_equal(read(fds[1], &(char){ 0 }, 1), 1);
 	assert_int_equal(kill(w->launcher, SIGTERM), 0);
 	(void)hear(w, LAUNCHER_DRAIN, NULL);
+	(void)usleep(600000);
+	assert_int_equal(kill(w->server, 0), 0);
 	assert_int_equal(kill(w->launcher, SIGTERM), 0);
-	/* The server has gone; the third ends the runner that ignores TERM. */
-	(void)usleep(300000);
+	/* The server goes; the third ends the runner that ignores TERM. */
+	(void)usleep(600000);
 	assert_int_equal(kill(w->server, 0), -1);
 	assert_int_equal(kill(w->launcher, 0), 0);
 	assert_int_equal(kill(w->launcher, SIGINT), 0);
 	expect_exit(w, 0, "asked again");
 	close_both(fds);
+}
+
+/* Some who stop a program signal it and its group: that is one wish, not two. */
+static void test_echo_of_a_signal_does_not_hasten(void **state)
+{
+	struct world *w = *state;
+
+	begin(w);
+	assert_int_equal(kill(w->launcher, SIGTERM), 0);
+	(void)hear(w, LAUNCHER_DRAIN, NULL);
+	assert_int_equal(kill(w->launcher, SIGTERM), 0);
+	assert_int_equal(kill(w->launcher, SIGINT), 0);
+	(void)usleep(200000);
+	assert_int_equal(kill(w->server, 0), 0);
+	end_server(w, 0);
+	expect_exit(w, 0, "stand-in of PostgreSQL stopped");
 }
 
 static void test_launcher_killed_takes_all_with_it(void **state)
@@ -318,6 +336,7 @@ int main(int argc, char **argv, char **env)
 		CASE(test_server_that_fails_to_drain),
 		CASE(test_drain_has_a_deadline),
 		CASE(test_second_signal_hastens),
+		CASE(test_echo_of_a_signal_does_not_hasten),
 		CASE(test_launcher_killed_takes_all_with_it),
 		CASE(test_server_killed),
 		CASE(test_server_leaves_unasked),
