@@ -58,6 +58,7 @@ void requests_resolve(const struct http_request *req, struct http_response *res,
 	const struct json *v[ARRAY_LEN(fields)];
 	auto_json struct json *doc = NULL;
 	struct request q = { 0 };
+	struct answer answer;
 	struct api *api = ctx;
 	struct err e = ERR_INIT;
 	struct uuid id;
@@ -73,8 +74,8 @@ void requests_resolve(const struct http_request *req, struct http_response *res,
 		           json_str_len(v[0]) > DECISION_MAX ? "decision" : "value", VALUE_MAX);
 		return;
 	}
-	if (turns_answer(api->turns, api_tenant(req), &id, json_str(v[0]),
-	                 v[1] ? json_str(v[1]) : NULL, &q, &e)) {
+	answer = (struct answer){ json_str(v[0]), v[1] ? json_str(v[1]) : NULL };
+	if (turns_answer(api->turns, api_tenant(req), &id, &answer, &q, &e)) {
 		fail_resolve(req, res, &e);
 		return;
 	}

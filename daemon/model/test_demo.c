@@ -12,13 +12,22 @@ static void collect(void *ctx, const char *text, size_t len)
 	buf_add(ctx, text, len);
 }
 
+static char *dup_text(const char *text)
+{
+	char *copy = strdup(text);
+
+	if (!copy)
+		abort();
+	return copy;
+}
+
 static int respond(const char *input, const char *result, struct buf *text,
                    struct model_answer *ret, struct err *e)
 {
-	char *in = strdup(input), *out = result ? strdup(result) : NULL;
+	char *in = dup_text(input), *out = dup_text(result ? result : "");
 	struct item items[] = {
 		{ .kind = ITEM_USER, .body = in, .body_len = strlen(in) },
-		{ .kind = ITEM_TOOL_RESULT, .body = out, .body_len = out ? strlen(out) : 0 },
+		{ .kind = ITEM_TOOL_RESULT, .body = out, .body_len = strlen(out) },
 	};
 	struct item_list transcript = { items, result ? 2 : 1 };
 	struct model_sink sink = { collect, text };

@@ -49,7 +49,7 @@ static void unroll_tail(const struct output *o, struct buf *out)
 
 	if (o->total <= OUTPUT_HALF)
 		return;
-	if (o->total >= (uint64_t)2 * OUTPUT_HALF)
+	if (o->total >= 2 * OUTPUT_HALF)
 		buf_add(out, o->tail + at, OUTPUT_HALF - at);
 	buf_add(out, o->tail, at);
 }
@@ -61,9 +61,9 @@ static bool continues(char c)
 
 bool output_render(const struct output *o, struct buf *out, bool *ret_lossy)
 {
-	auto_buf struct buf raw = BUF_INIT((size_t)2 * OUTPUT_HALF);
+	auto_buf struct buf raw = BUF_INIT(2 * OUTPUT_HALF);
 	size_t head = o->total < OUTPUT_HALF ? o->total : OUTPUT_HALF, skip = 0;
-	bool cut = o->total > (uint64_t)2 * OUTPUT_HALF;
+	bool cut = o->total > 2 * OUTPUT_HALF;
 
 	if (!cut) {
 		buf_add(&raw, o->head, head);

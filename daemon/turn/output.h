@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTPUT_HALF 32768 /* bytes kept of the head, and of the tail */
+#define OUTPUT_HALF ((size_t)32768) /* bytes kept of the head, and of the tail */
 
 struct output {
 	char head[OUTPUT_HALF];

@@ -85,7 +85,7 @@ static void head_and_tail_of_large_output_are_kept(void **state)
 
 			assert_true(render(data, sizes[i], pieces[j], &out, &lossy));
 			(void)snprintf(mark, sizeof(mark), "\n[%zu bytes cut]\n",
-			               sizes[i] - (size_t)2 * OUTPUT_HALF);
+			               sizes[i] - 2 * OUTPUT_HALF);
 			assert_memory_equal(out.data, data, OUTPUT_HALF);
 			assert_memory_equal(out.data + OUTPUT_HALF, mark, strlen(mark));
 			assert_memory_equal(out.data + out.len - OUTPUT_HALF,
@@ -99,7 +99,8 @@ static void head_and_tail_of_large_output_are_kept(void **state)
 
 static void a_cut_does_not_damage_characters(void **state)
 {
-	size_t len = (size_t)4 * OUTPUT_HALF;
+	static const char castle[] = { '\xf0', '\x9f', '\x8f', '\xb0' };
+	size_t len = 4 * OUTPUT_HALF;
 	char *data = malloc(len + 4);
 	struct buf out;
 	bool lossy;
@@ -109,7 +110,7 @@ static void a_cut_does_not_damage_characters(void **state)
 	for (size_t shift = 0; shift < 4; shift++) { /* every alignment of a 4-byte character */
 		memset(data, 'x', shift);
 		for (size_t at = shift; at + 4 <= len; at += 4)
-			memcpy(data + at, "\xf0\x9f\x8f\xb0", 4);
+			memcpy(data + at, castle, sizeof(castle));
 		assert_true(render(data, len - (len - shift) % 4, 999, &out, &lossy));
 		assert_false(lossy);
 		assert_null(memmem(out.data, out.len, "\xef\xbf\xbd", 3));

@@ -324,27 +324,33 @@ int turns_start(const struct turns_conf *conf, struct turns **ret, struct err *e
 
 /* -- submit -------------------------------------------------------------------- */
 
+static int check_limits(const struct turns *ts, const struct lane *l, struct err *e)
+{
+	if (ts->stopping)
+		return err_set(e, TURNS_STOPPING, "the server is stopping");
+	if (l->queued >= ts->conf.max_queued_tenant)
+		return err_set(e, TURNS_TENANT_QUEUE_FULL,
+		               "the tenant has %u queued turns, the limit", l->queued);
+	if (ts->queued >= ts->conf.max_queued)
+		return err_set(e, TURNS_QUEUE_FULL, "%u turns are queued, the limit", ts->queued);
+	return 0;
+}
+
 /* Count the turn as queued before it is stored, so that limits hold and nothing is undone. */
 static int reserve(struct turns *ts, const struct uuid *tenant, struct lane **ret, struct err *e)
 {
 	struct lane *l;
-	int rc = 0;
+	int rc = -1;
 
 	pthread_mutex_lock(&ts->lock);
 	l = lane_of(ts, tenant);
-	if (ts->stopping)
-		rc = err_set(e, TURNS_STOPPING, "the server is stopping");
-	else if (!l)
-		rc = err_set(e, ENOMEM, "no memory for a tenant's queue");
-	else if (l->queued >= ts->conf.max_queued_tenant)
-		rc = err_set(e, TURNS_TENANT_QUEUE_FULL,
-		             "the tenant has %u queued turns, the limit", l->queued);
-	else if (ts->queued >= ts->conf.max_queued)
-		rc = err_set(e, TURNS_QUEUE_FULL, "%u turns are queued, the limit", ts->queued);
-	if (rc == 0) {
+	if (!l) {
+		(void)err_set(e, ENOMEM, "no memory for a tenant's queue");
+	} else if (check_limits(ts, l, e) == 0) {
 		l->queued++;
 		ts->queued++;
 		*ret = l;
+		rc = 0;
 	}
 	pthread_mutex_unlock(&ts->lock);
 	return rc;
@@ -496,32 +502,31 @@ int turns_cancel(struct turns *ts, const struct uuid *tenant, const struct uuid 
 
 /* -- answer -------------------------------------------------------------------- */
 
-static int check_decision(const struct request *q, const char *decision, const char *value,
-                          struct err *e)
+static int check_decision(const struct request *q, const struct answer *a, struct err *e)
 {
 	auto_json struct json *options = NULL;
 
 	if (json_parse(q->options, strlen(q->options), &options, e))
 		return err_wrap(e, "options of request %s", q->id.text);
-	if (strcmp(decision, "custom") == 0 && !value)
+	if (strcmp(a->decision, "custom") == 0 && !a->value)
 		return err_set(e, TURNS_BAD_DECISION, "decision \"custom\" needs a value");
 	for (size_t i = 0; i < json_len(options); i++)
-		if (strcmp(json_str(json_at(options, i)), decision) == 0)
+		if (strcmp(json_str(json_at(options, i)), a->decision) == 0)
 			return 0;
 	return err_set(e, TURNS_BAD_DECISION, "decision is not one of the request's options");
 }
 
 static int commit_answer(struct turns *ts, const struct uuid *tenant, struct request *q,
-                         const char *decision, const char *value, struct err *e)
+                         const struct answer *a, struct err *e)
 {
 	struct json *data = json_new_object();
 	struct turn t = { .id = q->turn, .session = q->session };
 	struct item result;
-	struct request_decision answer = { decision, value, &result, clock_wall_ms() };
+	struct request_decision decision = { a->decision, a->value, &result, clock_wall_ms() };
 	int rc;
 
-	tool_answered(q, decision, value, &result);
-	rc = request_answer(ts->conf.store, tenant, &q->id, &answer, e);
+	tool_answered(q, a->decision, a->value, &result);
+	rc = request_answer(ts->conf.store, tenant, &q->id, &decision, e);
 	free(result.body);
 	if (rc) {
 		json_free(&data);
@@ -533,7 +538,7 @@ static int commit_answer(struct turns *ts, const struct uuid *tenant, struct req
 }
 
 int turns_answer(struct turns *ts, const struct uuid *tenant, const struct uuid *request,
-                 const char *decision, const char *value, struct request *ret, struct err *e)
+                 const struct answer *answer, struct request *ret, struct err *e)
 {
 	if (request_get(ts->conf.store, tenant, request, ret, e))
 		return -1;
@@ -541,8 +546,7 @@ int turns_answer(struct turns *ts, const struct uuid *tenant, const struct uuid 
 		request_release(ret);
 		return err_set(e, STORE_CONFLICT, "the request is not open any more");
 	}
-	if (check_decision(ret, decision, value, e) ||
-	    commit_answer(ts, tenant, ret, decision, value, e)) {
+	if (check_decision(ret, answer, e) || commit_answer(ts, tenant, ret, answer, e)) {
 		request_release(ret);
 		return -1;
 	}

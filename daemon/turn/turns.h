@@ -52,13 +52,17 @@ int turns_submit(struct turns *ts, const struct uuid *tenant, struct turn *t, st
 int turns_cancel(struct turns *ts, const struct uuid *tenant, const struct uuid *id,
                  struct turn *ret, struct err *e) must_check;
 
+struct answer {
+	const char *decision; /* one of the request's options */
+	const char *value;    /* NULL = none */
+};
+
 /*
- * Answer a request, once, and queue its turn again.  value may be NULL.  *ret is the
- * request as answered; the caller releases it.
+ * Answer a request, once, and queue its turn again.  *ret is the request as answered; the
+ * caller releases it.
  */
 int turns_answer(struct turns *ts, const struct uuid *tenant, const struct uuid *request,
-                 const char *decision, const char *value, struct request *ret, struct err *e)
-	must_check;
+                 const struct answer *answer, struct request *ret, struct err *e) must_check;
 
 /* Start nothing new and wait until nothing runs, at most that long.  True when nothing runs. */
 bool turns_drain(struct turns *ts, unsigned int seconds);
