@@ -4,7 +4,9 @@
 #   make run       the same server in the foreground
 #   make check     install what is missing, run every test
 #   make asan      the same tests against ASan+UBSan builds
+#   make check-vm  install it in a virtual machine with systemd, and test it there
 #   make lint      everything static        make format   rewrite in house style
+#   make install   programs, unit, users and directories (DESTDIR, PREFIX=/usr)
 #
 # Every folder is an archive and every program a main.o linked on top of the
 # archives in the order of the design, so that the linker proves the layering.
@@ -54,8 +56,8 @@ link.cloister-guest = $(lguest.$(VARIANT))
 libs = $(shell $(PKG) $(if $(filter cloister-guest/release,$1/$(VARIANT)),--static) --libs $(pkgs.$1))
 
 # These install what is missing first, and then call make again.
-front := prepare demo run check asan lint
-ifneq ($(filter-out $(front) clean format,$(or $(MAKECMDGOALS),all)),)
+front := prepare demo run check asan lint check-vm
+ifneq ($(filter-out $(front) clean format unit,$(or $(MAKECMDGOALS),all)),)
 pkg_cflags := $(shell $(PKG) --cflags $(pkgs) || echo missing)
 $(if $(filter missing,$(pkg_cflags)),$(error some of these are not installed: $(pkgs); 'make prepare' installs them))
 endif
@@ -152,10 +154,19 @@ $B/%.tidy: % $B/flags .clang-tidy
 lint-one: $(F:%=$B/%.an) $(F:%=$B/%.tidy) ; $Qclang-format --dry-run -Werror $(F)
 format: ; $Qclang-format -i $(csrc) $(hsrc)
 
+# -- service: the unit, installation, the machine that tests both ----------------------
+PREFIX ?= /usr
+# nix/cloister.service is checked in, so that an installation needs no Nix.
+unit: ; $Qnix/render >nix/.cloister.service && mv nix/.cloister.service nix/cloister.service
+install: all ; $QDESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install $B
+check-vm:
+	$Qscripts/prepare all --vm
+	$Qscripts/check-vm
+
 clean: ; rm -rf $(BUILD)
 FORCE:
 .PHONY: all tests clean format lint-all lint-format lint-size lint-headers lint-banned lint-shell analyze \
-	tidy lint-one $(front) FORCE
+	tidy lint-one unit install $(front) FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

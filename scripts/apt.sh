@@ -87,6 +87,7 @@ source_stanza() {
 
 # main_target: the line of debian_targets for the release itself.
 main_target() {
+	# shellcheck disable=SC2153 # the caller's
 	debian_targets | awk -v name="$CODENAME" '$3 == name { print; exit }'
 }
 

@@ -1,0 +1,288 @@
+# The systemd unit of cloisterd, from settings to an attribute set: { Unit, Service, Install }.
+#
+# Pure: builtins only, no nixpkgs, no store. A NixOS module hands the sections to systemd;
+# render.nix writes them as text for every other system (cloister.service, checked in).
+# Values are as in NixOS: a string, a number, a truth value, or a list, which is one line
+# each in that order. What a unit file gives a meaning (% $ " \) is quoted here.
+#
+# The text does not depend on the tenants: they are in the registry, which the daemon reads.
+#
+# The hardening is layered: the daemon confines its own server process, and each sandbox
+# lives behind gVisor and namespaces of its own. What the unit takes away is taken from all
+# of them, the runner included, which makes user, mount, pid, ipc, uts and network namespaces
+# without any capability. Directives that would break that are named where one would look
+# for them, each with the reason.
+settings:
+
+let
+  defaults = {
+    description = "Cloister: sandboxes for agents behind an HTTP API";
+
+    user = "cloister";
+    group = "cloister";
+
+    # Programs and the sandboxes' root filesystem: owned by root, writable by nobody else.
+    programs = "/usr/lib/cloister";
+    rootfs = "/usr/lib/cloister/rootfs";
+    # Further directories for executables, on systems where /usr/bin holds none.
+    path = [ ];
+
+    tenants = "/etc/cloister/tenants.json";
+    # Below /var/lib; the daemon's database and the tenants' guest state.
+    stateDirectory = "cloister";
+    # The only places outside the state directory that can be written: workspaces.
+    workspaceRoots = [ "/srv/cloister" ];
+
+    boundary = "service";
+    host = "127.0.0.1";
+    port = 4096;
+    drainSeconds = 25;
+    # More of "cloisterd serve --help", without the dashes: { "max-running-turns" = 32; }.
+    options = { };
+
+    # Name to file: what the daemon finds as $CREDENTIALS_DIRECTORY/name.
+    credentials = { };
+    environmentFiles = [ ];
+
+    # Of the whole service: daemon, PostgreSQL and all sandboxes together.
+    memoryMax = "80%";
+    memoryLow = "512M";
+    tasksMax = 32768;
+    openFiles = 65536;
+  };
+
+  unknown = builtins.filter (name: !(builtins.hasAttr name defaults)) (builtins.attrNames settings);
+
+  s =
+    if unknown != [ ] then
+      throw "service.nix: unknown settings: ${builtins.concatStringsSep ", " unknown}"
+    else
+      defaults // settings;
+
+  # A line of a unit file ends at a newline, whatever the quotes.
+  oneLine =
+    text:
+    if builtins.match ".*[\n\r].*" text != null then
+      throw "service.nix: line break in ${builtins.toJSON text}"
+    else
+      text;
+
+  # A value in which nothing is a specifier.
+  plain = text: builtins.replaceStrings [ "%" ] [ "%%" ] (oneLine (toString text));
+
+  # A path in a list of paths, where blanks separate.
+  path =
+    text:
+    if builtins.match "/[^ \t\"'\\]*" (oneLine text) == null then
+      throw "service.nix: ${builtins.toJSON text} is not an absolute path without blanks and quotes"
+    else
+      plain text;
+
+  # One word of a command line, whatever is in it.
+  word =
+    value:
+    let
+      text = builtins.replaceStrings [ "\\" "\"" "$" ] [ "\\\\" "\\\"" "$$" ] (plain value);
+    in
+    if builtins.match "[A-Za-z0-9_/.:=,+%@-]+" text != null then text else "\"${text}\"";
+
+  option = name: value: [
+    (word "--${name}")
+    (word value)
+  ];
+
+  stateDirectory = "/var/lib/${s.stateDirectory}";
+
+  command = builtins.concatStringsSep " " (
+    [
+      (path "${s.programs}/cloisterd")
+      "serve"
+    ]
+    ++ builtins.concatLists (
+      [
+        (option "tenants" s.tenants)
+        (option "state" stateDirectory)
+        (option "rootfs" s.rootfs)
+        (option "boundary" s.boundary)
+        (option "host" s.host)
+        (option "port" s.port)
+        (option "drain-seconds" s.drainSeconds)
+      ]
+      ++ map (name: option name s.options.${name}) (builtins.attrNames s.options)
+    )
+  );
+
+  optional = name: value: if value == [ ] then { } else { ${name} = value; };
+in
+{
+  Unit = {
+    Description = plain s.description;
+    # Sandboxes need the network, not the daemon: it starts without.
+    After = [ "network-online.target" ];
+    Wants = [ "network-online.target" ];
+    # A service that cannot stay up is left down after five tries in a minute, so that its
+    # first words in the journal are not buried.
+    StartLimitIntervalSec = 60;
+    StartLimitBurst = 5;
+  };
+
+  Service = {
+    # -- how it runs --
+
+    ExecStart = command;
+    # READY=1 comes from the launcher once the server accepts connections: what is ordered
+    # after this unit finds it answering. Only the main process may speak; NOTIFY_SOCKET is
+    # taken out of the environment before anything else is started. No WatchdogSec: the
+    # launcher itself ends, and with it the unit, when the server or PostgreSQL does.
+    Type = "notify";
+    NotifyAccess = "main";
+    # The first start creates a database cluster.
+    TimeoutStartSec = 180;
+    Restart = "on-failure";
+    RestartSec = 2;
+    # Exit status 2 is a fault in the registry or the options; trying again would not help.
+    RestartPreventExitStatus = 2;
+
+    # -- how it ends --
+
+    # SIGTERM goes to the launcher alone, which drains: were it sent to all, the sandboxes
+    # would die under the turns that are allowed to finish. What is left in the cgroup after
+    # the launcher has ended, or after the time is up, is killed.
+    KillMode = "mixed";
+    # Longer than the drain, plus the ends of the sandboxes and of PostgreSQL.
+    TimeoutStopSec = s.drainSeconds + 35;
+    # A sandbox that is killed for its memory ends alone, not the service. (The default of a
+    # delegated unit, said aloud because everything depends on it.)
+    OOMPolicy = "continue";
+
+    # -- who it is, what it holds --
+
+    User = plain s.user;
+    Group = plain s.group;
+    # /var/lib/...: created for the user, closed to all others.
+    StateDirectory = plain s.stateDirectory;
+    StateDirectoryMode = "0700";
+    # Nothing that the daemon or a sandbox writes is readable by other users of the host.
+    UMask = "0077";
+    # No capability, ever, also not from a file: what namespaces need comes from user
+    # namespaces. (A new user namespace has a bounding set of its own.)
+    NoNewPrivileges = true;
+    CapabilityBoundingSet = "";
+    AmbientCapabilities = "";
+    # No session keyring to inherit from root; no System V objects left behind, none shared.
+    KeyringMode = "private";
+    RemoveIPC = true;
+    PrivateIPC = true;
+
+    # -- cgroups --
+
+    # The daemon makes a leaf for each sandbox, with limits; the limits of the unit itself
+    # stay out of its reach. No other controller is of use to it.
+    Delegate = "cpu memory pids";
+    # A cgroup with controllers enabled for its children may not hold processes, so the
+    # daemon lives in a child. systemd before 254 ignores this line; the daemon then moves.
+    DelegateSubgroup = "supervisor";
+    # Bounds of everything together, so that tenants cannot take the machine: memory, tasks
+    # (a sandbox takes about 33 and 2.2 for each of its processes) and descriptors.
+    MemoryMax = s.memoryMax;
+    # What the supervisor is protected by must be protected here too.
+    MemoryLow = s.memoryLow;
+    TasksMax = s.tasksMax;
+    LimitNOFILE = s.openFiles;
+    # A core file would hold tokens and tenants' data.
+    LimitCORE = 0;
+    # Left out: ProtectControlGroups makes the delegated subtree read-only (EROFS), and its
+    # "private" form does not work together with DelegateSubgroup.
+
+    # -- files --
+
+    # The whole tree is read-only but for the state directory and the workspaces.
+    ProtectSystem = "strict";
+    ReadWritePaths = map path s.workspaceRoots ++ [ "/sys/fs/cgroup" ];
+    # The useful half of ProtectKernelTunables.
+    ReadOnlyPaths = [ "/sys" ];
+    # A workspace in a home directory is therefore not possible.
+    ProtectHome = true;
+    PrivateTmp = true;
+    InaccessiblePaths = [
+      "-/boot"
+      "-/media"
+      "-/mnt"
+    ];
+    # Mounts of the unit do not show up elsewhere.
+    PrivateMounts = true;
+    # A setuid file in a workspace would belong to the service user on the host. Turns
+    # openat2 into ENOSYS: the programs walk paths with O_NOFOLLOW then.
+    RestrictSUIDSGID = true;
+
+    # -- devices --
+
+    # A /dev with nothing in it but null, zero, random and the like, and /dev/net/tun, which
+    # slirp4netns opens. All three of these lines are needed for the latter: the private
+    # /dev lacks the node, and binding it grants no access.
+    PrivateDevices = true;
+    BindPaths = [ "/dev/net/tun" ];
+    DeviceAllow = "/dev/net/tun rw";
+    DevicePolicy = "closed";
+
+    # -- kernel --
+
+    # /usr/lib/modules is hidden; tun, veth and nf_tables are still loaded on demand, by the
+    # kernel.
+    ProtectKernelModules = true;
+    ProtectClock = true;
+    # sethostname is refused in the sandboxes' own namespaces too; they do without.
+    ProtectHostname = true;
+    # Only the service's own processes and none of the kernel's files are visible in /proc.
+    ProtectProc = "invisible";
+    ProcSubset = "pid";
+    # No user of the host but root and this one exists for it.
+    PrivateUsers = true;
+    LockPersonality = true;
+    RestrictRealtime = true;
+    # Left out: ProtectKernelTunables and ProtectKernelLogs cover parts of /proc, and the
+    # kernel then refuses a new procfs in a sandbox's pid namespace (EPERM). The user owns
+    # none of these files, and ProcSubset hides them.
+    # Left out: MemoryDenyWriteExecute breaks gVisor's systrap platform (and JIT compilers
+    # of the tenants).
+    # Left out: RestrictNamespaces, which cannot look into clone3's arguments and makes it
+    # ENOSYS, and without it no process can be born in its sandbox's cgroup.
+
+    # -- network --
+
+    # What runs here needs: local sockets, IPv4 and IPv6 (listener, slirp4netns), netlink
+    # (runner), packets (gVisor's network stack reads its veth with it).
+    RestrictAddressFamilies = "AF_UNIX AF_INET AF_INET6 AF_NETLINK AF_PACKET";
+    # A second wall below the sandboxes' own policy, for what no tenant may ever reach:
+    # metadata services. A resolver with such an address cannot be used.
+    IPAddressDeny = "link-local multicast";
+    # Left out: PrivateNetwork, because sandboxes reach the network through this unit's
+    # sockets.
+
+    # -- system calls --
+
+    SystemCallArchitectures = "native";
+    # What services use, mounts, and what the runner and the server confine others and
+    # themselves with: ptrace (gVisor's systrap), seccomp, Landlock. The names are single
+    # because older versions of systemd have no group for them.
+    SystemCallFilter = [
+      "@system-service @mount ptrace seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self"
+      "~@keyring @aio @clock @module @raw-io @reboot @swap @cpu-emulation @obsolete userfaultfd kcmp migrate_pages move_pages name_to_handle_at fsopen fsconfig fsmount fspick remap_file_pages vmsplice"
+      "~@memlock @resources personality"
+    ];
+    # Without this line a refused call kills, and the filter reaches the processes in which
+    # gVisor runs the tenants' programs: there its own answer must win.
+    SystemCallErrorNumber = "EPERM";
+  }
+  // optional "LoadCredential" (
+    map (name: "${plain name}:${path s.credentials.${name}}") (builtins.attrNames s.credentials)
+  )
+  // optional "EnvironmentFile" (map path s.environmentFiles)
+  // optional "Environment" (
+    if s.path == [ ] then [ ] else [ "PATH=${builtins.concatStringsSep ":" (map path s.path)}" ]
+  );
+
+  Install = {
+    WantedBy = [ "multi-user.target" ];
+  };
+}
