@@ -1,10 +1,12 @@
 /*
- * A fork bomb outruns whoever kills one process after the other.  So everything
- * found is stopped first, and the search is repeated until it finds nothing new:
- * a stopped process forks no more, and the process limit ends the race.  Only
- * then everything is killed.  Signals go to process groups, because the kernel
- * reaches all members in one step; no group of a descendant has members outside
- * the tree, since an exec starts with its own session.
+ * A fork bomb outruns whoever kills one process after the other.  So a sweep goes
+ * down the tree and stops each process before it asks for its children: a stopped
+ * process forks no more, and cannot wait for a child either, so the pids stay
+ * true.  Then everything found is killed.  What slips through (a fork under way)
+ * loses its parent, becomes a child of the caller and is caught by the next sweep.
+ *
+ * The list of children is by far the cheapest look at a process that gVisor
+ * offers: the status of 450 processes takes it some 80 ms, their list 0.3 ms.
  */
 #include "guest/tree.h"
 
@@ -22,172 +24,129 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PROCS_MAX     65536
-#define FREEZE_ROUNDS 32
-#define PAUSE_MS      2
+#define PIDS_MAX       16384 /* in one sweep; the next one takes the rest */
+#define FIRST_QUIET_MS 2     /* an ordinary tree is one process group and dies at once */
+#define QUIET_MS       10
+#define SETTLE_MS      100
 
-struct proc {
-	pid_t pid;
-	pid_t parent;
-	pid_t group;
-	bool zombie;
-	bool below; /* a descendant of the caller */
-};
-
-struct procs {
+struct pids {
 	struct buf bytes;
-	struct proc *at;
-	size_t n;
 };
 
-#define PROCS_INIT                                                 \
-	{                                                          \
-		.bytes = BUF_INIT(PROCS_MAX * sizeof(struct proc)) \
+#define PIDS_INIT                                           \
+	{                                                   \
+		.bytes = BUF_INIT(PIDS_MAX * sizeof(pid_t)) \
 	}
-#define auto_procs __attribute__((cleanup(procs_release)))
+#define auto_pids __attribute__((cleanup(pids_release)))
 
-static void procs_release(struct procs *p)
+static void pids_release(struct pids *p)
 {
 	buf_release(&p->bytes);
 }
 
-/* "12 (any (name)) S 1 12 ...": the name may hold anything, so start at the last parenthesis. */
-static bool parse_stat(const char *text, struct proc *p)
+static size_t pids_len(const struct pids *p)
 {
-	const char *at = strrchr(text, ')');
-	char *end;
-
-	if (!at || strlen(at) < 5)
-		return false;
-	p->zombie = at[2] == 'Z' || at[2] == 'X';
-	p->parent = (pid_t)strtol(at + 3, &end, 10);
-	at = end;
-	p->group = (pid_t)strtol(at, &end, 10);
-	return end > at;
+	return p->bytes.len / sizeof(pid_t);
 }
 
-static bool read_proc(int dir, const char *name, struct proc *p)
+static pid_t pids_at(const struct pids *p, size_t i)
+{
+	pid_t pid;
+
+	memcpy(&pid, p->bytes.data + i * sizeof(pid), sizeof(pid));
+	return pid;
+}
+
+/* "12 345 6 " */
+static void add_numbers(struct pids *list, int fd)
+{
+	char text[4096];
+	pid_t pid = 0;
+	ssize_t n;
+
+	while ((n = read(fd, text, sizeof(text))) > 0) {
+		for (ssize_t i = 0; i < n; i++) {
+			if (isdigit((unsigned char)text[i])) {
+				pid = pid * 10 + (text[i] - '0');
+				continue;
+			}
+			if (pid > 1)
+				buf_add(&list->bytes, &pid, sizeof(pid));
+			pid = 0;
+		}
+	}
+}
+
+/* A child belongs to the thread that forked it, so each thread is asked. */
+static void add_children(struct pids *list, pid_t pid)
+{
+	char path[64];
+	auto_dir DIR *tasks = NULL;
+	struct dirent *d;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	tasks = opendir(path);
+	while (tasks && (d = readdir(tasks))) {
+		auto_close int fd = -1;
+
+		if (!isdigit((unsigned char)d->d_name[0]))
+			continue;
+		(void)snprintf(path, sizeof(path), "%.20s/children", d->d_name);
+		fd = openat(dirfd(tasks), path, O_RDONLY | O_CLOEXEC);
+		if (fd >= 0)
+			add_numbers(list, fd);
+	}
+}
+
+/* All descendants of the caller; each gets the signal (0 = none) before its children are read. */
+static void walk(struct pids *list, int signo)
+{
+	add_children(list, getpid());
+	for (size_t i = 0; i < pids_len(list); i++) {
+		pid_t pid = pids_at(list, i);
+
+		if (signo)
+			(void)kill(pid, signo);
+		add_children(list, pid);
+	}
+}
+
+/* "12 (any (name)) S 1 ...": the name may hold anything, so look from the last parenthesis. */
+static bool is_alive(pid_t pid)
 {
 	char path[32], text[512];
 	auto_close int fd = -1;
+	const char *at;
 	ssize_t n;
 
-	if (!isdigit((unsigned char)name[0]))
-		return false;
-	p->pid = (pid_t)strtol(name, NULL, 10);
-	(void)snprintf(path, sizeof(path), "%d/stat", p->pid);
-	fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	n = read(fd, text, sizeof(text) - 1);
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
 	if (n <= 0)
 		return false;
 	text[n] = '\0';
-	return parse_stat(text, p);
-}
-
-static int compare_pid(const void *a, const void *b)
-{
-	const struct proc *x = a, *y = b;
-
-	return (x->pid > y->pid) - (x->pid < y->pid);
-}
-
-static struct proc *find_pid(const struct procs *all, pid_t pid)
-{
-	struct proc key = { .pid = pid };
-
-	return all->n ? bsearch(&key, all->at, all->n, sizeof(key), compare_pid) : NULL;
-}
-
-/* Ancestors may die while they are read; such a chain is found complete in the next scan. */
-static bool is_below(const struct procs *all, const struct proc *p, pid_t root)
-{
-	for (size_t depth = 0; p && depth <= all->n; depth++) {
-		if (p->parent == root || p->below)
-			return true;
-		p = find_pid(all, p->parent);
-	}
-	return false;
-}
-
-static void procs_scan(struct procs *all)
-{
-	auto_dir DIR *dir = opendir("/proc");
-	struct proc p = { .pid = 0 };
-	pid_t root = getpid();
-	struct dirent *d;
-
-	buf_reset(&all->bytes);
-	while (dir && (d = readdir(dir)))
-		if (read_proc(dirfd(dir), d->d_name, &p))
-			buf_add(&all->bytes, &p, sizeof(p));
-	all->at = (struct proc *)(void *)all->bytes.data;
-	all->n = all->bytes.len / sizeof(p);
-	if (all->n)
-		qsort(all->at, all->n, sizeof(p), compare_pid);
-	for (size_t i = 0; i < all->n; i++)
-		all->at[i].below = is_below(all, &all->at[i], root);
+	at = strrchr(text, ')');
+	return at && strlen(at) > 2 && at[2] != 'Z' && at[2] != 'X';
 }
 
 size_t tree_count(void)
 {
-	auto_procs struct procs all = PROCS_INIT;
+	auto_pids struct pids list = PIDS_INIT;
 	size_t n = 0;
 
-	procs_scan(&all);
-	for (size_t i = 0; i < all.n; i++)
-		n += all.at[i].below && !all.at[i].zombie;
+	walk(&list, 0);
+	for (size_t i = 0; i < pids_len(&list); i++)
+		n += is_alive(pids_at(&list, i));
 	return n;
 }
 
-static void signal_proc(const struct proc *p, int signo)
+static void sweep(void)
 {
-	if (p->group > 1 && p->group != getpgrp())
-		(void)kill(-p->group, signo);
-	else
-		(void)kill(p->pid, signo);
-}
+	auto_pids struct pids list = PIDS_INIT;
 
-/* Signal every descendant that is not in before; returns how many those were. */
-static size_t signal_new(const struct procs *all, const struct procs *before, int signo)
-{
-	pid_t last_group = 0;
-	size_t n = 0;
-
-	for (size_t i = 0; i < all->n; i++) {
-		const struct proc *p = &all->at[i], *old;
-
-		if (!p->below || p->zombie)
-			continue;
-		old = before ? find_pid(before, p->pid) : NULL;
-		if (old && old->below)
-			continue;
-		n++;
-		if (p->group == last_group && p->group != getpgrp())
-			continue;
-		signal_proc(p, signo);
-		last_group = p->group;
-	}
-	return n;
-}
-
-static void freeze_and_kill(void)
-{
-	auto_procs struct procs one = PROCS_INIT;
-	auto_procs struct procs two = PROCS_INIT;
-	struct procs *now = &one, *before = &two;
-	size_t fresh = 1;
-
-	for (int round = 0; fresh && round < FREEZE_ROUNDS; round++) {
-		struct procs *swap = before;
-
-		before = now;
-		now = swap;
-		procs_scan(now);
-		fresh = signal_new(now, before, SIGSTOP);
-	}
-	(void)signal_new(now, NULL, SIGKILL);
+	walk(&list, SIGSTOP);
+	for (size_t i = 0; i < pids_len(&list); i++)
+		(void)kill(pids_at(&list, i), SIGKILL);
 }
 
 /* False when there is no child left. */
@@ -202,26 +161,38 @@ static bool reap(pid_t leader, int *ret_status)
 	return pid == 0;
 }
 
-static void pause_for_child(void)
+static bool child_ends_within(long ms)
 {
-	struct timespec pause = { .tv_nsec = PAUSE_MS * 1000000L };
+	struct timespec pause = { .tv_nsec = ms * 1000000L };
 	sigset_t child;
 
 	(void)sigemptyset(&child);
 	(void)sigaddset(&child, SIGCHLD);
-	(void)sigtimedwait(&child, NULL, &pause);
+	return sigtimedwait(&child, NULL, &pause) > 0;
+}
+
+/* Let the dying die before they are looked at again.  False when no child is left. */
+static bool settle(pid_t leader, int *ret_status, long quiet_ms)
+{
+	uint64_t until = clock_mono_ms() + SETTLE_MS;
+
+	while (child_ends_within(quiet_ms) && clock_mono_ms() < until)
+		if (!reap(leader, ret_status))
+			return false;
+	return reap(leader, ret_status);
 }
 
 bool tree_kill(pid_t leader, int *ret_status, uint64_t deadline_ms)
 {
+	long quiet_ms = FIRST_QUIET_MS;
+
 	if (leader > 0)
 		(void)kill(-leader, SIGKILL);
-	for (;;) {
-		pause_for_child();
-		if (!reap(leader, ret_status))
-			return true;
+	while (settle(leader, ret_status, quiet_ms)) {
 		if (clock_mono_ms() >= deadline_ms)
 			return false;
-		freeze_and_kill();
+		sweep();
+		quiet_ms = QUIET_MS;
 	}
+	return true;
 }
