@@ -1,6 +1,8 @@
 /* Starting, stopping and crashing a real cluster. */
 #include "daemon/store/test_fixture.h"
 
+#include "daemon/launcher/cluster_exec.h"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -75,6 +77,114 @@ static void recycled_pid_does_not_hinder(void **state)
 	opens_the_store(NULL);
 }
 
+/* One that somebody started by hand has no lock, but works in the directory. */
+static void foreign_postmaster_is_not_touched(void **state)
+{
+	char postgres[300];
+	const char *const argv[] = { postgres, "-D", cluster.data_dir, NULL };
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	struct cluster other;
+	pid_t pid;
+
+	(void)state;
+	store_close(&store);
+	assert_ok(cluster_stop(&cluster, &e));
+	(void)snprintf(postgres, sizeof(postgres), "%s/postgres", postgres_bin);
+	pid = cluster_spawn(&(struct cluster_child){ argv, null, null, -1, SIGINT }, &e);
+	assert_true(pid > 0);
+	assert_int_equal(close(null), 0);
+	for (int i = 0;
+	     i < 500 && store_open(&(struct store_conf){ cluster.socket_dir, 4 }, &store, &e) < 0;
+	     i++)
+		usleep(10000);
+	assert_code(cluster_start(&other, state_dir, postgres_bin, &e), EBUSY);
+	assert_non_null(strstr(e.text, "another PostgreSQL"));
+	assert_ok(store_ping(store, &e));
+	store_close(&store);
+	assert_int_equal(kill(pid, SIGINT), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, &e));
+	opens_the_store(NULL);
+}
+
+/* Starts a cluster in dir, reports the postmaster's pid and waits to be killed. */
+static no_return void be_a_launcher(const char *dir, int report)
+{
+	struct cluster own;
+
+	if (cluster_start(&own, dir, postgres_bin, &e) < 0 ||
+	    write(report, &own.pid, sizeof(own.pid)) != sizeof(own.pid))
+		_exit(1);
+	for (;;)
+		pause();
+}
+
+static void cluster_ends_with_its_launcher(void **state)
+{
+	char dir[] = "/tmp/cl-XXXXXX";
+	struct cluster next;
+	pid_t launcher, old = 0;
+	int report[2];
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(pipe2(report, O_CLOEXEC), 0);
+	launcher = fork();
+	if (launcher == 0)
+		be_a_launcher(dir, report[1]);
+	assert_int_equal(close(report[1]), 0);
+	assert_int_equal(read(report[0], &old, sizeof(old)), sizeof(old));
+	assert_int_equal(close(report[0]), 0);
+	assert_int_equal(kill(old, 0), 0);
+	assert_int_equal(kill(launcher, SIGKILL), 0);
+	assert_int_equal(waitpid(launcher, NULL, 0), launcher);
+	assert_ok(cluster_start(&next, dir, postgres_bin, &e)); /* it waits for the old one */
+	assert_int_not_equal(next.pid, old);
+	assert_ok(cluster_stop(&next, &e));
+	assert_int_equal(fixture_remove_tree(dir), 0);
+}
+
+static void read_log(char *ret, size_t size)
+{
+	char path[4200];
+	ssize_t n;
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/log", cluster.dir);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	n = read(fd, ret, size - 1);
+	assert_true(n >= 0);
+	ret[n] = '\0';
+	assert_int_equal(close(fd), 0);
+}
+
+static void log_holds_no_data_and_is_bounded(void **state)
+{
+	struct session s = new_session(&acme);
+	char path[4200], text[65536];
+	struct stat st;
+
+	(void)state;
+	s.cwd[0] = '!';
+	(void)snprintf(s.title, sizeof(s.title), "secret-title");
+	assert_code(session_insert(store, &acme, &s, &e), STORE_CONFLICT);
+	assert_null(strstr(e.text, "secret"));
+	read_log(text, sizeof(text));
+	assert_non_null(strstr(text, "ready to accept connections"));
+	assert_null(strstr(text, "secret"));
+	assert_null(strstr(text, "INSERT"));
+	(void)snprintf(path, sizeof(path), "%s/log", cluster.dir);
+	assert_int_equal(truncate(path, 4 << 20), 0);
+	cluster_trim_log(&cluster);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_size, 4 << 20);
+	assert_int_equal(truncate(path, (4 << 20) + 1), 0);
+	cluster_trim_log(&cluster);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_size, 0);
+}
+
 static void cluster_names_what_is_wrong(void **state)
 {
 	struct cluster other;
@@ -122,6 +232,9 @@ int main(void)
 		cmocka_unit_test(running_cluster_is_not_started_twice),
 		cmocka_unit_test(restart_waits_for_a_predecessor),
 		cmocka_unit_test(recycled_pid_does_not_hinder),
+		cmocka_unit_test(foreign_postmaster_is_not_touched),
+		cmocka_unit_test(cluster_ends_with_its_launcher),
+		cmocka_unit_test(log_holds_no_data_and_is_bounded),
 		cmocka_unit_test(cluster_names_what_is_wrong),
 		cmocka_unit_test(other_major_version_is_refused),
 		cmocka_unit_test(closes_the_store),

@@ -162,6 +162,8 @@ static void owner_cannot_bend_the_privileged_function(void **state)
 		{ "DROP FUNCTION privileged.make_tenant_role(uuid)", DENIED },
 		{ "DROP SCHEMA privileged CASCADE", DENIED },
 		{ "ALTER SCHEMA privileged OWNER TO cloister_owner", DENIED },
+		{ "COPY control.tenant (id) FROM PROGRAM 'id'", DENIED },
+		{ "COPY control.tenant (id) FROM '/etc/hostname'", DENIED },
 		{ "CREATE SCHEMA evil", DENIED },
 		{ "DROP DATABASE cloister", DENIED },
 		{ "ALTER DATABASE cloister OWNER TO cloister_owner", DENIED },
@@ -205,6 +207,8 @@ static void privileged_function_ignores_the_callers_path(void **state)
 static void tenant_role_reads_and_appends_only(void **state)
 {
 	static const struct attack attacks[] = {
+		{ "COPY app.session (id) FROM PROGRAM 'id'", DENIED },
+		{ "COPY app.session (id) FROM '/etc/hostname'", DENIED },
 		{ "CREATE TABLE app.evil (a int)", DENIED },
 		{ "CREATE TABLE evil (a int)", DENIED },
 		{ "CREATE TEMP TABLE evil (a int)", DENIED },
