@@ -276,7 +276,7 @@ static int take_lock(const struct cluster *c, int *ret_fd, struct err *e)
 	(void)snprintf(path, sizeof(path), "%s/lock", c->dir);
 	fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return err_errno(e, "cannot open %s", path);
+		return err_errno(e, "cannot open %s; the state directory must be writable", path);
 	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 		uint64_t waited = clock_mono_ms() - begin;
 
@@ -343,7 +343,7 @@ static int open_log(const struct cluster *c, off_t *ret_size, struct err *e)
 	/* Appending, so that emptying it works while PostgreSQL writes. */
 	fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return err_errno(e, "cannot open %s", path);
+		return err_errno(e, "cannot open %s; the state directory must be writable", path);
 	*ret_size = st.st_size;
 	return fd_take(&fd);
 }
