@@ -19,7 +19,6 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -139,8 +138,6 @@ static int run(const struct options *o, const char *state, const struct registry
 	};
 
 	log_setup("cloisterd", (enum log_level)o->log_level);
-	if (strcmp(o->boundary, "development") == 0)
-		log_warn("boundary development: no cgroup limits, for loopback only");
 	return launcher_run(&conf, e);
 }
 

@@ -583,6 +583,8 @@ static int begin(struct launcher *l, sigset_t *ret_old, struct err *e)
 		l->cluster.pid = -1;
 		return err_wrap(e, "database");
 	}
+	if (strcmp(l->conf->boundary, "development") == 0)
+		log_warn("boundary development: no cgroup limits, for loopback only");
 	return start_server(l, e);
 }
 
