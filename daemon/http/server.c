@@ -25,7 +25,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CONNECTION_MEMORY (32 * 1024)
+#define CONNECTION_MEMORY 16384 /* holds the head; cleared for every request */
 #define BACKLOG           4096
 #define STOP_GRACE_MS     2000 /* for answers that clients are slow to take */
 #define EVENTS            64

@@ -139,6 +139,8 @@ static void stream_close(struct stream *st)
 	struct stream_pool *p = st->pool;
 
 	move_to(st, STREAM_CLOSED);
+	/* libmicrohttpd may still hold the same socket, and then closing ours unwatches nothing. */
+	(void)epoll_ctl(p->epoll_fd, EPOLL_CTL_DEL, st->fd, NULL);
 	fd_close(&st->fd);
 	atomic_fetch_sub(&p->count, 1); /* first: who hears of the close may count on the place */
 	st->source.close(st->source.ctx);

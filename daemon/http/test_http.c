@@ -232,6 +232,36 @@ static void bounds_the_path(void **state)
 	free(request);
 }
 
+/* libmicrohttpd's own refusal, so without our headers; it must not harm the server. */
+static void bounds_the_head(void **state)
+{
+	char line[200];
+	struct reply r = { 0 };
+	int fd = dial(server);
+
+	(void)state;
+	say(fd, "GET /healthz HTTP/1.1\r\n" HOST);
+	for (int i = 0; i < 60; i++) { /* about 6 KB */
+		(void)snprintf(line, sizeof(line), "X-Filler-%d: %080d\r\n", i, i);
+		say(fd, line);
+	}
+	say(fd, "\r\n");
+	next_reply(fd, &r, false);
+	assert_int_equal(r.status, 200);
+	close(fd);
+	reply_free(&r);
+	fd = dial(server);
+	say(fd, "GET /healthz HTTP/1.1\r\n" HOST);
+	for (int i = 0; i < 1000; i++)
+		say(fd, line);
+	say(fd, "\r\n");
+	last_reply(fd, &r);
+	assert_false(says(&r, " 200 "));
+	close(fd);
+	reply_free(&r);
+	expect(server, "GET /healthz HTTP/1.1\r\n" HOST "\r\n", 200, "/healthz");
+}
+
 static void decodes_once(void **state)
 {
 	(void)state;
@@ -863,6 +893,7 @@ int main(void)
 		SERVED(answers_a_refusal_once),
 		SERVED(refuses_paths),
 		SERVED(bounds_the_path),
+		SERVED(bounds_the_head),
 		SERVED(decodes_once),
 		SERVED(refuses_queries),
 		SERVED(authenticates),

@@ -260,6 +260,26 @@ static void ends_when_the_source_ends(void **state)
 	close(fd);
 }
 
+/* So early that libmicrohttpd still holds its descriptor of the same socket. */
+static void ends_at_once(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 500; i++) {
+		char c;
+		int fd = dial(server);
+
+		feeds[i].ends = true;
+		request_stream(fd, (unsigned int)i);
+		if (i % 2) { /* the others are gone before the stream begins */
+			read_head(fd);
+			assert_int_equal(hear(fd, &c, 1, PATIENCE), 0);
+		}
+		close(fd);
+	}
+	nap(100);
+	wait_for(&closed_total, atomic_load(&opened_total));
+}
+
 /* Every byte arrives once, in order, though the socket takes them in odd pieces. */
 static void keeps_what_a_slow_reader_leaves(void **state)
 {
@@ -567,6 +587,7 @@ int main(void)
 		SERVED(sends_in_order),
 		SERVED(serves_http_1_0_and_inline_routes),
 		SERVED(ends_when_the_source_ends),
+		SERVED(ends_at_once),
 		SERVED(keeps_what_a_slow_reader_leaves),
 		cmocka_unit_test(drops_a_client_that_takes_nothing),
 		SERVED(notices_clients_that_leave),
