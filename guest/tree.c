@@ -25,7 +25,8 @@
 #include <unistd.h>
 
 #define PIDS_MAX       16384 /* in one sweep; the next one takes the rest */
-#define FIRST_QUIET_MS 2     /* an ordinary tree is one process group and dies at once */
+#define COUNT_TRIES    4
+#define FIRST_QUIET_MS 2 /* an ordinary tree is one process group and dies at once */
 #define QUIET_MS       10
 #define SETTLE_MS      100
 
@@ -129,7 +130,8 @@ static bool is_alive(pid_t pid)
 	return at && strlen(at) > 2 && at[2] != 'Z' && at[2] != 'X';
 }
 
-size_t tree_count(void)
+/* True when everything found was alive. */
+static bool count_once(size_t *ret_n)
 {
 	auto_pids struct pids list = PIDS_INIT;
 	size_t n = 0;
@@ -137,6 +139,17 @@ size_t tree_count(void)
 	walk(&list, 0);
 	for (size_t i = 0; i < pids_len(&list); i++)
 		n += is_alive(pids_at(&list, i));
+	*ret_n = n;
+	return n == pids_len(&list);
+}
+
+size_t tree_count(void)
+{
+	size_t n = 0;
+
+	/* A process that died during the walk may have hidden its children from it. */
+	for (int i = 0; i < COUNT_TRIES && !count_once(&n); i++)
+		;
 	return n;
 }
 
