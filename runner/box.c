@@ -73,12 +73,11 @@ static int send_fds(int channel, enum report_step step, const int *fds, size_t n
 
 /* -- the box ------------------------------------------------------------------ */
 
-#define CHANNEL_FD 5 /* behind those that runsc is told of */
+#define CHANNEL_FD 4 /* behind those that runsc is told of */
 
 static int prepare_exec(const struct box_plan *plan, struct err *e)
 {
-	int fds[] = { STDIN_FILENO, STDOUT_FILENO, plan->errors,
-		      plan->log,    plan->debug,   plan->box_channel };
+	int fds[] = { STDIN_FILENO, STDOUT_FILENO, plan->errors, plan->log, plan->box_channel };
 	struct rlimit no_core = { 0 };
 
 	child_reset_signals();
@@ -96,7 +95,7 @@ static no_return void execute(const struct box_plan *plan)
 	struct err e = ERR_INIT;
 
 	if (prepare_exec(plan, &e) == 0)
-		(void)runsc_exec(plan->debug >= 0, &e);
+		(void)runsc_exec(plan->args->debug_log != NULL, &e);
 	report_error(CHANNEL_FD, REPORT_ROOT, &e);
 	_exit(FAILED);
 }
@@ -132,7 +131,7 @@ static no_return void wait_for(pid_t runsc)
 
 static int build_box(const struct box_plan *plan, struct err *e)
 {
-	const int keep[] = { plan->box_channel, plan->errors, plan->log, plan->debug };
+	const int keep[] = { plan->box_channel, plan->errors, plan->log };
 	const struct report root_stands = { .step = REPORT_ROOT };
 	auto_close int links = -1;
 	struct report run;
@@ -192,8 +191,7 @@ static int make_sockets(int channel, struct err *e)
 
 static int build_router(const struct box_plan *plan, uid_t uid, gid_t gid, struct err *e)
 {
-	const int keep[] = { plan->router_channel, plan->box_channel, plan->errors, plan->log,
-		             plan->debug };
+	const int keep[] = { plan->router_channel, plan->box_channel, plan->errors, plan->log };
 
 	if (close_and_wait(plan->router_channel, keep, ARRAY_LEN(keep), e) < 0 ||
 	    child_map_root(uid, gid, e) < 0)

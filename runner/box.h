@@ -22,7 +22,6 @@ struct box_plan {
 	int box_channel;
 	int errors; /* runsc's and the guest's standard error */
 	int log;    /* runsc's log */
-	int debug;  /* runsc's debug log, or -1 */
 };
 
 /*

@@ -4,12 +4,12 @@
  * namespace is a child of the one that owns this table, so that not even root of
  * the sandbox's namespace may change it.
  *
- * Only what is listed passes.  Egress is public: every address that is not in the
- * set `denied`, and the resolver of the host, which slirp4netns offers at one
- * address.  Denied addresses are looked up in both directions and before
- * connection tracking is asked, so that an address which becomes denied is cut
- * off at its next packet.  What is denied is answered at once, because a program
- * that waits for a time-out learns nothing and costs a minute.
+ * Only what is listed passes.  The egress mode is `public`, the only one there is:
+ * every address that is not in the set `denied`, and, by design, the resolver of
+ * the host, which slirp4netns offers at one address.  Denied addresses are looked up in both
+ * directions and before connection tracking is asked, so that an address which becomes denied is
+ * cut off at its next packet.  What is denied is answered at once, because a program that waits for
+ * a time-out learns nothing and costs a minute.
  */
 #include "runner/nft.h"
 

@@ -48,7 +48,8 @@ int nl_query(struct nl *nl, struct nlmsghdr *request, mnl_cb_t each, void *ctx, 
 
 /*
  * Send len bytes of several messages, of which acks ask for an acknowledgement,
- * and wait for all of these, or for the first that says no.  Sequence numbers are the caller's, taken from nl->seq.
+ * and wait for all of these, or for the first that says no.  Sequence numbers are the caller's,
+ * taken from nl->seq.
  */
 int nl_batch(struct nl *nl, const void *data, size_t len, size_t acks, struct err *e) must_check;
 

@@ -9,6 +9,7 @@
  *   /state
  *   /runsc        the gVisor binary, read-only
  *   /bundle       config.json
+ *   /debug-log    the operator's file for gVisor's debug log, when there is one
  *   /dev/null     and nothing else of /dev
  *   /proc         of its own pid namespace, with /proc/sys/net covered
  *
@@ -35,7 +36,7 @@
 static const char *const directories[] = {
 	"bundle", "dev", "proc", "rootfs", "runsc-state", "state", "tmp", "workspace",
 };
-static const char *const files[] = { "dev/null", "runsc" };
+static const char *const files[] = { "debug-log", "dev/null", "runsc" };
 
 static int write_file(const char *path, const char *text, size_t len, struct err *e)
 {
@@ -155,5 +156,7 @@ int root_enter(const struct runner_args *args, const char *mount_point, const ch
 	    bind_place(args->state, &args->state_id, "state", e) < 0 ||
 	    write_file("bundle/config.json", config, config_len, e) < 0)
 		return -1;
+	if (args->debug_log && bind_path(args->debug_log, "debug-log", MOUNT_ATTR_NODEV, e) < 0)
+		return err_wrap(e, "debug log");
 	return pivot(e);
 }

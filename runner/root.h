@@ -11,6 +11,7 @@
 
 #define ROOT_RUNSC     "/runsc"       /* the gVisor binary */
 #define ROOT_RUNSC_DIR "/runsc-state" /* where it keeps the state of its container */
+#define ROOT_DEBUG_LOG "/debug-log"   /* the operator's file, when there is one */
 #define ROOT_PID_FILE  "/bundle/pid"  /* written by it when the sandbox exists */
 
 /*

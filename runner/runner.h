@@ -53,7 +53,4 @@ int runner_serve(struct runner *r, struct err *e);
  */
 void runner_end(struct runner *r);
 
-/* Reap every child that has ended; notes what ended. */
-void runner_reap(struct runner *r);
-
 #endif

@@ -52,7 +52,7 @@ static const char *const flags[] = {
 	"--watchdog-action=panic",
 };
 
-static const char *const debug_flags[] = { "--debug=true", "--debug-log-fd=4" };
+static const char *const debug_flags[] = { "--debug=true", "--debug-log=" ROOT_DEBUG_LOG };
 
 static const char *const command[] = { "run", "--bundle=" BUNDLE_DIR, "--pid-file=" ROOT_PID_FILE,
 	                               "cell" };

@@ -8,9 +8,8 @@
 
 #include <stdbool.h>
 
-/* Descriptors that runsc finds open, beside 0 to 2. */
-#define RUNSC_LOG_FD   3
-#define RUNSC_DEBUG_FD 4 /* only with a debug log */
+/* The descriptor that runsc finds open beside 0 to 2. */
+#define RUNSC_LOG_FD 3
 
 /* Drop what runsc does not need, and execute it in the private root.  Returns only on failure. */
 int runsc_exec(bool debug, struct err *e);

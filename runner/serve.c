@@ -61,7 +61,8 @@ static void note_box(struct runner *r, int status)
 		err_set(&r->box_reason, ECHILD, "the sandbox ended by itself with code %d", code);
 }
 
-void runner_reap(struct runner *r)
+/* Reap every child that has ended; true while another lives. */
+static bool reap(struct runner *r)
 {
 	int status;
 	pid_t pid;
@@ -74,6 +75,7 @@ void runner_reap(struct runner *r)
 		else if (pid == r->box)
 			note_box(r, status);
 	}
+	return pid == 0;
 }
 
 static void log_counters(struct runner *r)
@@ -96,7 +98,7 @@ static bool take_signals(struct runner *r)
 
 	while (read(r->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		if (info.ssi_signo == SIGCHLD)
-			runner_reap(r);
+			(void)reap(r);
 		else if (info.ssi_signo == SIGUSR1)
 			log_counters(r);
 		else
@@ -216,9 +218,8 @@ static bool await_children(struct runner *r, uint64_t deadline)
 		struct pollfd p = { .fd = r->signals, .events = POLLIN };
 		struct signalfd_siginfo info;
 
-		runner_reap(r);
 		take_outputs(r);
-		if (r->box == 0 && r->slirp.pid == 0 && r->router == 0)
+		if (!reap(r))
 			return true;
 		if (clock_mono_ms() >= deadline)
 			return false;

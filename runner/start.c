@@ -183,35 +183,41 @@ struct joints {
 	int box[2];
 	int errors[2];
 	int log[2];
-	int debug;
 };
 
-#define JOINTS_INIT                                                 \
-	{                                                           \
-		{ -1, -1 }, { -1, -1 }, { -1, -1 }, { -1, -1 }, -1, \
+#define JOINTS_INIT                                             \
+	{                                                       \
+		{ -1, -1 }, { -1, -1 }, { -1, -1 }, { -1, -1 }, \
 	}
 #define auto_joints __attribute__((cleanup(joints_close)))
 
 static void joints_close(struct joints *j)
 {
-	int *ends[] = { &j->router[0], &j->router[1], &j->box[0], &j->box[1], &j->errors[0],
-		        &j->errors[1], &j->log[0],    &j->log[1], &j->debug };
+	int *ends[] = { &j->router[0], &j->router[1], &j->box[0], &j->box[1],
+		        &j->errors[0], &j->errors[1], &j->log[0], &j->log[1] };
 
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++)
 		fd_close(ends[i]);
 }
 
-static int joints_open(struct joints *j, const char *debug_log, struct err *e)
+static int joints_open(struct joints *j, struct err *e)
 {
 	if (report_pair(j->router, e) < 0 || report_pair(j->box, e) < 0)
 		return -1;
 	if (pipe2(j->errors, O_CLOEXEC) < 0 || pipe2(j->log, O_CLOEXEC) < 0)
 		return err_errno(e, "make a pipe");
-	if (!debug_log)
+	return 0;
+}
+
+static int make_debug_log(const char *path, struct err *e)
+{
+	auto_close int fd = -1;
+
+	if (!path)
 		return 0;
-	j->debug = open(debug_log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (j->debug < 0)
-		return err_errno(e, "open debug log %s", debug_log);
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_errno(e, "open debug log %s", path);
 	return 0;
 }
 
@@ -261,7 +267,6 @@ static int clone_router(struct runner *r, struct joints *j, const struct buf *co
 		.box_channel = j->box[1],
 		.errors = j->errors[1],
 		.log = j->log[1],
-		.debug = j->debug,
 	};
 	uid_t uid = geteuid();
 	gid_t gid = getegid();
@@ -284,7 +289,8 @@ static int stage_namespaces(struct runner *r, struct spaces *s, struct err *e)
 	bundle_write(&config);
 	if (buf_failed(&config))
 		return err_set(e, ENOMEM, "no memory for the bundle");
-	if (joints_open(&j, r->args->debug_log, e) < 0 || clone_router(r, &j, &config, e) < 0)
+	if (joints_open(&j, e) < 0 || make_debug_log(r->args->debug_log, e) < 0 ||
+	    clone_router(r, &j, &config, e) < 0)
 		return -1;
 	/* With these closed, the end of a process shows as the end of its channel. */
 	fd_close(&j.router[1]);
