@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 #define REPLAY_BYTES     ((size_t)4 * 1024 * 1024) /* of events kept for a tenant */
 #define START_TIMEOUT_MS 60000
@@ -54,6 +55,20 @@ static void ignore_signals(void)
 	(void)sigaction(SIGINT, &ignore, NULL);
 	(void)sigaction(SIGTERM, &ignore, NULL);
 	(void)sigaction(SIGPIPE, &ignore, NULL);
+}
+
+/*
+ * The soft limit on descriptors is made for programs that use select(2); connections and
+ * streams need more.  http_start() says so when the hard limit is too low as well.
+ */
+static void raise_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		limit.rlim_cur = limit.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &limit);
+	}
 }
 
 static int start_state(struct server *s, const char *socket_dir, struct err *e)
@@ -157,6 +172,7 @@ int server_main(void *ctx, int launcher_sock, const char *database_socket_dir)
 	int rc;
 
 	ignore_signals();
+	raise_descriptors();
 	rc = start_state(&s, database_socket_dir, &e);
 	if (rc == 0)
 		rc = start_work(&s, &e);
