@@ -61,27 +61,31 @@ static int limit_fds(struct err *e)
 	return 0;
 }
 
-static int become_slirp(const char *program, int user, const int *fds, int n, struct err *e)
-{
-	pid_t parent = getppid();
+struct slirp_plan {
+	const char *program;
+	int user;     /* user namespace to enter */
+	pid_t runner; /* must still be the parent once the parent-death signal is set */
+};
 
-	if (setns(user, CLONE_NEWUSER) < 0)
+static int become_slirp(const struct slirp_plan *plan, const int *fds, int n, struct err *e)
+{
+	if (setns(plan->user, CLONE_NEWUSER) < 0)
 		return err_errno(e, "enter the router's user namespace");
 	if (child_bind(e) < 0)
 		return -1;
-	if (getppid() != parent)
+	if (getppid() != plan->runner)
 		return err_set(e, ESRCH, "the runner is gone");
 	child_reset_signals();
 	if (limit_fds(e) < 0 || child_set_fds(fds, n, e) < 0)
 		return -1;
-	return child_exec(program, options, e);
+	return child_exec(plan->program, options, e);
 }
 
-static no_return void slirp_main(const char *program, int user, const int *fds, int n)
+static no_return void slirp_main(const struct slirp_plan *plan, const int *fds, int n)
 {
 	struct err e = ERR_INIT;
 
-	(void)become_slirp(program, user, fds, n, &e);
+	(void)become_slirp(plan, fds, n, &e);
 	/* Its output is what the runner shows when it does not become ready. */
 	if (fd_write_all(fds[2], e.text, strlen(e.text), &e) < 0)
 		_exit(126);
@@ -90,6 +94,7 @@ static no_return void slirp_main(const char *program, int user, const int *fds, 
 
 int slirp_start(const char *program, int user, int net, struct slirp *ret, struct err *e)
 {
+	const struct slirp_plan plan = { program, user, getpid() };
 	int output[2] = { -1, -1 };
 	int ready[2] = { -1, -1 };
 	int ending[2] = { -1, -1 };
@@ -105,7 +110,7 @@ int slirp_start(const char *program, int user, int net, struct slirp *ret, struc
 	if (pid == 0) {
 		const int fds[] = { -1, output[1], output[1], net, ready[1], ending[0] };
 
-		slirp_main(program, user, fds, (int)ARRAY_LEN(fds));
+		slirp_main(&plan, fds, (int)ARRAY_LEN(fds));
 	}
 	fd_close(&output[1]);
 	fd_close(&ready[1]);
