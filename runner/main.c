@@ -45,7 +45,7 @@ static int serve(const struct runner_args *args)
 
 	runner_init(&r, args);
 	if (runner_start(&r, &e) == 0) {
-		log_info("sandbox of tenant %s started", args->tenant.text);
+		log_info("sandbox of tenant %s handed to runsc", args->tenant.text);
 		code = runner_serve(&r, &e);
 	} else {
 		output_read(&r.log);

@@ -85,9 +85,11 @@ static no_return void slirp_main(const struct slirp_plan *plan, const int *fds, 
 {
 	struct err e = ERR_INIT;
 
-	(void)become_slirp(plan, fds, n, &e);
 	/* Its output is what the runner shows when it does not become ready. */
-	if (fd_write_all(fds[2], e.text, strlen(e.text), &e) < 0)
+	if (dup2(fds[2], STDERR_FILENO) < 0)
+		_exit(126);
+	(void)become_slirp(plan, fds, n, &e);
+	if (fd_write_all(STDERR_FILENO, e.text, strlen(e.text), &e) < 0)
 		_exit(126);
 	_exit(125);
 }
