@@ -162,24 +162,14 @@ static int refused(struct pg *pg, const PGresult *result, struct err *e)
 /* Check one result; -1 when it is not what a statement without COPY gives. */
 static int inspect(struct pg *pg, const PGresult *result, struct err *e)
 {
-	switch (PQresultStatus(result)) {
-	case PGRES_COMMAND_OK:
-	case PGRES_TUPLES_OK:
+	/* Not a switch: newer versions of libpq know more of these. */
+	ExecStatusType status = PQresultStatus(result);
+
+	if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK)
 		return 0;
-	case PGRES_COPY_IN:
-	case PGRES_COPY_OUT:
-	case PGRES_COPY_BOTH:
+	if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH)
 		return lost(pg, "unexpected COPY", e); /* it would have to be ended first */
-	case PGRES_EMPTY_QUERY:
-	case PGRES_BAD_RESPONSE:
-	case PGRES_NONFATAL_ERROR:
-	case PGRES_FATAL_ERROR:
-	case PGRES_SINGLE_TUPLE:
-	case PGRES_PIPELINE_SYNC:
-	case PGRES_PIPELINE_ABORTED:
-	default:
-		return refused(pg, result, e);
-	}
+	return refused(pg, result, e);
 }
 
 /* The last result of what was sent, owned by the caller; NULL when any of them is an error. */
