@@ -17,7 +17,7 @@
 
 _Static_assert(FRAME_CALLS_MAX == 1 << SLOT_BITS, "a slot is the low byte of a call's id");
 
-/* -- for the link thread (locked) ---------------------------------------------------------- */
+/* -- for the link thread (locked) ------------------------------------------------------------ */
 
 void call_wake(struct call *c)
 {
@@ -434,8 +434,7 @@ void call_finish(struct call *c)
 	buf_release(&c->exit);
 }
 
-/* -- results ------------------------------------------------------------------------------------
- */
+/* -- results --------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;

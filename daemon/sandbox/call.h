@@ -103,7 +103,7 @@ int call_result(struct call *c, const struct call_plan *plan, struct call_exit *
  */
 int call_lie(struct call *c, const char *reason, struct err *e);
 
-/* -- for the link thread and the life of a sandbox, all (locked) ------------------------ */
+/* -- for the link thread and the life of a sandbox, all (locked) ----------------------------- */
 void call_admit(struct call *c);                             /* waiting -> open or refused */
 void call_refuse(struct call *c, int code, const char *why); /* waiting -> refused */
 void call_lose(struct call *c);                              /* open -> lost */

@@ -58,7 +58,7 @@ static int put_start(struct json *start, const struct exec_spec *spec, struct er
 	return 0;
 }
 
-/* -- output -------------------------------------------------------------------------------- */
+/* -- output ---------------------------------------------------------------------------------- */
 
 struct exec_output {
 	const struct output_sink *sink;
@@ -79,7 +79,7 @@ static int take(void *ctx, int stream, const char *data, size_t len, struct err 
 	return 0;
 }
 
-/* -- result -------------------------------------------------------------------------------- */
+/* -- result ---------------------------------------------------------------------------------- */
 
 enum exit_field {
 	REASON,

@@ -179,7 +179,7 @@ static inline struct guest *fake_last(struct fake *f)
 	return &f->guests[f->count - 1];
 }
 
-/* -- parts of behaviours ------------------------------------------------------------------ */
+/* -- parts of behaviours --------------------------------------------------------------------- */
 
 static inline void guest_wait_killed(struct guest *g)
 {
@@ -286,7 +286,7 @@ static inline void guest_drain(struct guest *g)
 		;
 }
 
-/* -- whole behaviours ----------------------------------------------------------------------- */
+/* -- whole behaviours ------------------------------------------------------------------------ */
 
 #define EXIT_OK "{\"reason\":\"exited\",\"code\":0,\"stdoutBytes\":3,\"stderrBytes\":0}"
 

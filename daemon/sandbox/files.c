@@ -19,7 +19,7 @@ static struct json *start_of(const char *op, const char *path)
 	return start;
 }
 
-/* -- read -------------------------------------------------------------------------------- */
+/* -- read ------------------------------------------------------------------------------------ */
 
 struct read_output {
 	const struct output_sink *sink;
@@ -62,7 +62,7 @@ int sandbox_read(const struct sandbox_use *use, const char *path, struct file_ra
 	return 0;
 }
 
-/* -- write ------------------------------------------------------------------------------- */
+/* -- write ----------------------------------------------------------------------------------- */
 
 static int take_nothing(void *ctx, int stream, const char *data, size_t len, struct err *e)
 {
@@ -91,7 +91,7 @@ int sandbox_write(const struct sandbox_use *use, const char *path, const char *d
 	return 0;
 }
 
-/* -- list -------------------------------------------------------------------------------- */
+/* -- list ------------------------------------------------------------------------------------ */
 
 struct list_output {
 	const struct output_sink *sink;

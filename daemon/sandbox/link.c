@@ -17,7 +17,7 @@
 #define EVENTS    64
 #define READY_MAX 256 /* bytes of JSON in READY */
 
-/* -- what is watched -------------------------------------------------------------------- */
+/* -- what is watched ------------------------------------------------------------------------- */
 
 static bool watch(struct sandboxes *pool, int fd, uint32_t events, struct source *source)
 {
@@ -71,7 +71,7 @@ void link_wake(struct sandboxes *pool)
 	(void)eventfd_write(pool->wake, 1);
 }
 
-/* -- from a guest ------------------------------------------------------------------------ */
+/* -- from a guest ---------------------------------------------------------------------------- */
 
 static int check_ready(const struct frame *f, struct err *e)
 {
@@ -219,7 +219,7 @@ static void read_guest(struct sandbox *sb)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-/* -- from the launcher ------------------------------------------------------------------- */
+/* -- from the launcher ----------------------------------------------------------------------- */
 
 static void take_message(struct sandboxes *pool, const struct launcher_message *m, int fds[2])
 {
@@ -286,7 +286,7 @@ static void read_launcher(struct sandboxes *pool)
 	fd_close(&fds[1]);
 }
 
-/* -- the thread ---------------------------------------------------------------------------- */
+/* -- the thread ------------------------------------------------------------------------------ */
 
 static void flush_guest(struct sandbox *sb)
 {

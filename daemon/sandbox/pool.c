@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* -- the table ------------------------------------------------------------------------ */
+/* -- the table ------------------------------------------------------------------------------- */
 
 static struct sandbox **bucket_of(struct sandboxes *pool, const struct uuid *tenant)
 {
@@ -57,7 +57,7 @@ struct sandbox *pool_find(struct sandboxes *pool, const struct uuid *tenant)
 	return sb;
 }
 
-/* -- states --------------------------------------------------------------------------- */
+/* -- states ---------------------------------------------------------------------------------- */
 
 static void list_add(struct sandbox *sb)
 {
@@ -279,7 +279,7 @@ void sandbox_exited(struct sandbox *sb, int status, const char *cause)
 		sandbox_begin(sb);
 }
 
-/* -- what is due ------------------------------------------------------------------------ */
+/* -- what is due ----------------------------------------------------------------------------- */
 
 static void check_running(struct sandbox *sb, uint64_t now)
 {
@@ -315,7 +315,7 @@ void sandbox_upkeep(struct sandbox *sb, uint64_t now)
 		check_ending(sb, now);
 }
 
-/* -- frames for the guest ---------------------------------------------------------------- */
+/* -- frames for the guest -------------------------------------------------------------------- */
 
 size_t sandbox_backlog(const struct sandbox *sb)
 {

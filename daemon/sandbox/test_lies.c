@@ -80,7 +80,7 @@ static int run(uint64_t timeout_ms, struct exec_result *ret, struct err *e)
 	return sandbox_exec(&use, &spec, &sink, ret, e);
 }
 
-/* -- lies about a command ------------------------------------------------------------------ */
+/* -- lies about a command -------------------------------------------------------------------- */
 
 struct lie {
 	const char *name;
@@ -321,7 +321,7 @@ static void test_lies(void **state)
 	}
 }
 
-/* -- lies at the start --------------------------------------------------------------------- */
+/* -- lies at the start ----------------------------------------------------------------------- */
 
 static const struct lie start_lies[] = {
 	{ "version 2", FRAME_READY, "{\"version\":2,\"pid\":1}", NULL, "version 2" },
@@ -393,7 +393,7 @@ static void test_ready_with_an_id(void **state)
 	end();
 }
 
-/* -- an exit for one call, a lie for the others ------------------------------------------------ */
+/* -- an exit for one call, a lie for the others ---------------------------------------------- */
 
 static void behave_exit_twice(struct guest *g)
 {
@@ -437,8 +437,7 @@ static void test_exit_twice(void **state)
 	assert_non_null(strstr(log_text, "which is not open"));
 }
 
-/* -- lies about files ----------------------------------------------------------------------------
- */
+/* -- lies about files ------------------------------------------------------------------------ */
 
 struct file_lie {
 	const char *op; /* r, w, l */
@@ -577,7 +576,7 @@ static void test_credit_for_unsent_input(void **state)
 	assert_non_null(strstr(log_text, "credit of 256 bytes"));
 }
 
-/* -- what is odd but allowed ---------------------------------------------------------------- */
+/* -- what is odd but allowed ----------------------------------------------------------------- */
 
 static void behave_tiny_frames(struct guest *g)
 {

@@ -1,0 +1,358 @@
+#include "daemon/sandbox/jobs.h"
+
+/* How sandboxes start, fail to start, become idle and stop. */
+
+/* -- start ----------------------------------------------------------------------------------- */
+
+static void behave_slow_start(struct guest *g)
+{
+	(void)usleep(500000);
+	behave_real(g);
+}
+
+static void test_single_flight(void **state)
+{
+	struct cancel cancel;
+	struct err e = ERR_INIT;
+	struct job jobs[16];
+
+	(void)state;
+	assert_int_equal(cancel_init(&cancel, &e), 0);
+	begin(behave_slow_start, 5000, 60000);
+	for (int i = 0; i < 16; i++) {
+		jobs[i] = (struct job){ .shell = "true", .cancel = i ? NULL : &cancel };
+		job_start(&jobs[i]);
+	}
+	(void)usleep(200000);
+	cancel_fire(&cancel);
+	for (int i = 0; i < 16; i++)
+		job_join(&jobs[i]);
+	assert_int_equal(jobs[0].status, -1);
+	assert_int_equal(jobs[0].e.code, SANDBOX_CANCELLED);
+	assert_in_range(jobs[0].took_ms, 150, 450);
+	for (int i = 1; i < 16; i++)
+		assert_ok(&jobs[i]);
+	end();
+	assert_int_equal(fake.starts, 1);
+	assert_int_equal(fake.kills, 0);
+	cancel_release(&cancel);
+}
+
+static void behave_refuse(struct guest *g)
+{
+	g->status = -1;
+	(void)snprintf(g->cause, sizeof(g->cause), "runsc is not installed; install it");
+}
+
+static void test_start_refused(void **state)
+{
+	struct job jobs[4];
+
+	(void)state;
+	begin(behave_refuse, 5000, 60000);
+	for (int i = 0; i < 4; i++) {
+		jobs[i] = (struct job){ .shell = "true" };
+		job_start(&jobs[i]);
+	}
+	for (int i = 0; i < 4; i++) {
+		job_join(&jobs[i]);
+		assert_int_equal(jobs[i].status, -1);
+		assert_int_equal(jobs[i].e.code, SANDBOX_START_FAILED);
+		assert_string_equal(jobs[i].e.text, "runsc is not installed; install it");
+	}
+	assert_true(none_runs());
+	fake.behave = behave_real;
+	assert_works(0);
+	end();
+}
+
+/* STARTED, and then the runner ends by itself: its reason must arrive, not "end of file". */
+static void behave_die_late(struct guest *g)
+{
+	struct frame f;
+
+	guest_connect(g);
+	(void)guest_hear(g, &f);
+	fd_close(&g->out);
+	(void)usleep(300000);
+	(void)snprintf(g->cause, sizeof(g->cause), "the workspace has moved");
+	g->status = 4;
+}
+
+static void test_cause_is_awaited(void **state)
+{
+	struct job j = { .shell = "true" };
+
+	(void)state;
+	begin(behave_die_late, 5000, 60000);
+	job_run(&j);
+	assert_int_equal(j.status, -1);
+	assert_int_equal(j.e.code, SANDBOX_START_FAILED);
+	assert_non_null(strstr(j.e.text, "the workspace has moved"));
+	end();
+}
+
+static void behave_never_ready(struct guest *g)
+{
+	guest_connect(g);
+	guest_wait_killed(g);
+	(void)snprintf(g->cause, sizeof(g->cause), "killed");
+}
+
+static void test_never_ready(void **state)
+{
+	struct job j = { .shell = "true" };
+
+	(void)state;
+	begin(behave_never_ready, 400, 60000);
+	job_run(&j);
+	assert_int_equal(j.status, -1);
+	assert_int_equal(j.e.code, SANDBOX_START_FAILED);
+	assert_string_equal(j.e.text, "not ready within 400 ms (killed)");
+	assert_in_range(j.took_ms, 400, 900);
+	assert_int_equal(fake.kills, 1);
+	end();
+}
+
+/* The launcher never says that the runner is gone: a named error, no second sandbox. */
+static void behave_never_gone(struct guest *g)
+{
+	while (!g->fake->release)
+		(void)usleep(10000);
+}
+
+static void test_never_gone(void **state)
+{
+	struct job first = { .shell = "true" }, second = { .shell = "true" };
+
+	(void)state;
+	begin(behave_never_gone, 200, 60000);
+	job_run(&first);
+	assert_int_equal(first.e.code, SANDBOX_START_FAILED);
+	assert_string_equal(first.e.text, "not ready within 200 ms");
+	assert_in_range(first.took_ms, 2200, 3000);
+	job_run(&second);
+	assert_int_equal(second.e.code, SANDBOX_START_FAILED);
+	assert_string_equal(second.e.text, "the sandbox before this one has not ended yet");
+	assert_int_equal(fake.starts, 1);
+	fake.release = true;
+	assert_int_equal(fake.kills, 1);
+	end();
+}
+
+/* -- idleness, bounds and ends --------------------------------------------------------------- */
+
+static void test_idle(void **state)
+{
+	struct job longer = { .shell = "sleep 1" };
+
+	(void)state;
+	begin(behave_real, 5000, 300);
+	job_run(&longer);
+	assert_ok(&longer);
+	assert_int_equal(fake.starts, 1);
+	wait_for(none_runs);
+	assert_works(0);
+	assert_int_equal(fake.starts, 2);
+	wait_for(none_runs);
+	end();
+	assert_int_equal(fake.kills, 0);
+}
+
+static void behave_hold(struct guest *g)
+{
+	guest_shake(g);
+	guest_drain(g);
+}
+
+static void test_too_many_calls(void **state)
+{
+	static struct job jobs[FRAME_CALLS_MAX];
+	struct job excess = { .shell = "true" };
+
+	(void)state;
+	begin(behave_hold, 5000, 60000);
+	for (int i = 0; i < FRAME_CALLS_MAX; i++) {
+		jobs[i] = (struct job){ .shell = "true" };
+		job_start(&jobs[i]);
+	}
+	for (bool full = false; !full; (void)usleep(10000)) {
+		struct sandbox *sb;
+		struct uuid id = tenant(0);
+
+		pthread_mutex_lock(&boxes->lock);
+		sb = pool_find(boxes, &id);
+		full = sb->open == FRAME_CALLS_MAX;
+		pthread_mutex_unlock(&boxes->lock);
+	}
+	job_run(&excess);
+	assert_int_equal(excess.status, -1);
+	assert_int_equal(excess.e.code, SANDBOX_BUSY);
+	sandboxes_stop(&boxes);
+	for (int i = 0; i < FRAME_CALLS_MAX; i++) {
+		job_join(&jobs[i]);
+		assert_reason(&jobs[i], EXEC_LOST);
+	}
+	end();
+}
+
+/* Commands that a guest does not read pile up to a bound. */
+static void test_backlog(void **state)
+{
+	static char line[200000];
+	struct job jobs[10];
+	int refused = 0;
+
+	(void)state;
+	memset(line, 'x', sizeof(line) - 1);
+	begin(behave_deaf, 5000, 60000);
+	for (int i = 0; i < 10; i++) {
+		jobs[i] = (struct job){ .shell = line };
+		job_start(&jobs[i]);
+	}
+	(void)usleep(300000);
+	sandboxes_stop(&boxes);
+	for (int i = 0; i < 10; i++) {
+		job_join(&jobs[i]);
+		refused += jobs[i].status < 0 && jobs[i].e.code == SANDBOX_BUSY;
+		if (!jobs[i].status)
+			assert_reason(&jobs[i], EXEC_LOST);
+	}
+	assert_in_range(refused, 3, 5);
+	end();
+}
+
+static void test_stop_with_calls(void **state)
+{
+	struct job j = { .shell = "sleep 30" };
+	uint64_t began;
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	job_start(&j);
+	wait_for(one_runs);
+	(void)usleep(100000);
+	began = clock_mono_ms();
+	sandboxes_stop(&boxes);
+	assert_in_range(clock_mono_ms() - began, 0, 4000);
+	job_join(&j);
+	assert_reason(&j, EXEC_LOST);
+	end();
+	assert_int_equal(fake.kills, 0);
+}
+
+static void test_stop_during_start(void **state)
+{
+	struct job j = { .shell = "true" };
+	uint64_t began;
+
+	(void)state;
+	begin(behave_never_ready, 30000, 60000);
+	job_start(&j);
+	wait_for(one_started);
+	began = clock_mono_ms();
+	sandboxes_stop(&boxes);
+	assert_in_range(clock_mono_ms() - began, 0, 1000);
+	job_join(&j);
+	assert_int_equal(j.status, -1);
+	assert_int_equal(j.e.code, SANDBOX_STOPPING);
+	end();
+	assert_int_equal(fake.kills, 1);
+}
+
+/* Nothing answers: the stop is bounded all the same. */
+static void test_stop_is_bounded(void **state)
+{
+	struct job j = { .shell = "true" };
+	uint64_t began;
+
+	(void)state;
+	begin(behave_never_gone, 30000, 60000);
+	job_start(&j);
+	wait_for(one_started);
+	began = clock_mono_ms();
+	sandboxes_stop(&boxes);
+	assert_in_range(clock_mono_ms() - began, 4500, 6000);
+	job_join(&j);
+	assert_int_equal(j.e.code, SANDBOX_STOPPING);
+	end();
+}
+
+static bool message_came(void)
+{
+	return messages == 1;
+}
+
+static void test_launcher_gone(void **state)
+{
+	struct job open = { .shell = "sleep 30" }, after = { .shell = "true" };
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	job_start(&open);
+	wait_for(one_runs);
+	fake_break(&fake);
+	job_join(&open);
+	assert_reason(&open, EXEC_LOST);
+	wait_for(message_came);
+	assert_int_equal(last_message, 0);
+	job_run(&after);
+	assert_int_equal(after.status, -1);
+	assert_int_equal(after.e.code, SANDBOX_START_FAILED);
+	assert_non_null(strstr(after.e.text, "the launcher is gone"));
+	end();
+	assert_int_equal(messages, 1);
+}
+
+static void test_drain_message(void **state)
+{
+	const struct launcher_message m = { .op = LAUNCHER_DRAIN };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	assert_int_equal(launcher_send(fake.sock, &m, NULL, &e), 0);
+	wait_for(message_came);
+	assert_int_equal(last_message, LAUNCHER_DRAIN);
+	end();
+}
+
+/* A late EXITED and a late STARTED of a generation that is over change nothing. */
+static void test_late_messages(void **state)
+{
+	struct launcher_message m = { .op = LAUNCHER_EXITED, .generation = 999 };
+	struct err e = ERR_INIT;
+	int pair[2];
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	assert_works(0);
+	m.tenant = tenant(0);
+	assert_int_equal(launcher_send(fake.sock, &m, NULL, &e), 0);
+	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+	m.op = LAUNCHER_STARTED;
+	assert_int_equal(launcher_send(fake.sock, &m, pair, &e), 0);
+	m.generation = fake_last(&fake)->generation;
+	assert_int_equal(launcher_send(fake.sock, &m, pair, &e), 0);
+	fd_close(&pair[0]);
+	fd_close(&pair[1]);
+	for (int i = 0; i < 5; i++)
+		assert_works(0);
+	end();
+	assert_int_equal(fake.starts, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_single_flight),    cmocka_unit_test(test_start_refused),
+		cmocka_unit_test(test_cause_is_awaited), cmocka_unit_test(test_never_ready),
+		cmocka_unit_test(test_never_gone),       cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_too_many_calls),   cmocka_unit_test(test_backlog),
+		cmocka_unit_test(test_stop_with_calls),  cmocka_unit_test(test_stop_during_start),
+		cmocka_unit_test(test_stop_is_bounded),  cmocka_unit_test(test_launcher_gone),
+		cmocka_unit_test(test_drain_message),    cmocka_unit_test(test_late_messages),
+	};
+
+	return RUN_TESTS(tests);
+}
