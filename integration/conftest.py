@@ -1,6 +1,7 @@
 """Fixtures. Most tests share one daemon; those that kill things make their own."""
 
 import os
+import signal
 import sys
 
 sys.dont_write_bytecode = True
@@ -17,11 +18,15 @@ LOG_LINES = 40
 
 @pytest.fixture(scope="session")
 def world():
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if os.geteuid() != 0:
         pytest.exit("these tests need root: they make namespaces and become the service user", 2)
     world = World()
-    yield world
-    world.close()
+    try:
+        world.open()
+        yield world
+    finally:
+        world.close()
 
 
 @pytest.fixture(scope="session")

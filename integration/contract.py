@@ -160,8 +160,9 @@ class Contract:
         path = self.find(target)
         components = self.document["components"]["responses"]
         methods = self.document["paths"].get(path, {})
-        operation = methods.get("get" if method == "HEAD" else method.lower())
-        if operation:
+        operation = None if method != method.upper() else \
+            methods.get("get" if method == "HEAD" else method.lower())
+        if operation and not (method == "HEAD" and status == 405):
             if str(status) not in operation["responses"]:
                 raise Broken(f"{method} {target}: status {status} is not described")
             return self.deref(operation["responses"][str(status)])

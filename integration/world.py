@@ -133,12 +133,15 @@ class World(demo.Stage):
     def __init__(self):
         super().__init__()
         self.daemons = []
+        self.numbers = 0
+        self.programs = self.rootfs = None
+
+    def open(self):
         self.build()
         os.chmod(self.directory, 0o711)
         option = ["--test"] if SANITIZED else []
         self.programs = output_of(f"{ROOT}/scripts/stage", BUILD)
         self.rootfs = output_of(f"{ROOT}/scripts/prepare", "rootfs-path", *option)
-        self.numbers = 0
 
     def new_directory(self):
         self.numbers += 1
