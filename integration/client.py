@@ -75,7 +75,7 @@ class Client:
         if body is ABSENT:
             body = None
         elif not isinstance(body, bytes):
-            body = json.dumps(body).encode()
+            body = json.dumps(body, ensure_ascii=False).encode()
         own = connection or self.connect()
         try:
             own.request(method, path, body, self.headers(body, headers))
@@ -138,7 +138,7 @@ class Client:
         return outcome
 
     def tool(self, session, name, seconds=60, **arguments):
-        return self.watch(session, f"@{name} {json.dumps(arguments)}", seconds)
+        return self.watch(session, f"@{name} {json.dumps(arguments, ensure_ascii=False)}", seconds)
 
 
 class Events:

@@ -11,7 +11,7 @@ import subprocess
 import uuid
 
 from client import Client
-from world import USER, descendants, eventually
+from world import USER, Process, descendants, eventually
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 AS_SERVICE = ["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs",
@@ -151,6 +151,9 @@ class Daemon:
                  (argument is None or argument in p.arguments())]
         assert len(found) == 1, f"{name}: {found} of {self.tree()}"
         return found[0]
+
+    def launcher(self):
+        return Process(self.process.pid, "cloisterd", os.getpid())
 
     def server(self):
         return self.child("cloisterd")
