@@ -20,13 +20,13 @@ Q := $(if $(V),,@)
 # -- what is built ------------------------------------------------------------
 programs := cloisterd cloister-runner cloister-guest
 dirs.cloisterd := daemon daemon/api daemon/turn daemon/model daemon/sandbox daemon/launcher \
-	daemon/event daemon/tenant daemon/http daemon/store common
+	daemon/event daemon/tenant daemon/http daemon/store daemon/confine common
 dirs.cloister-runner := runner common
 dirs.cloister-guest := guest common
 main.cloisterd := daemon/main
 main.cloister-runner := runner/main
 main.cloister-guest := guest/main
-pkgs.cloisterd := libmicrohttpd libpq json-c libsodium
+pkgs.cloisterd := libmicrohttpd libpq json-c libsodium libseccomp
 pkgs.cloister-runner := json-c libmnl libnftnl libseccomp
 pkgs.cloister-guest := json-c
 pkgs := $(sort $(foreach p,$(programs),$(pkgs.$p)))

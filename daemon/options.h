@@ -36,6 +36,7 @@ struct options {
 	const char *boundary;   /* "service" or "development" */
 	unsigned int port;      /* 0 = any free one */
 	unsigned int log_level; /* enum log_level */
+	unsigned int confine;   /* enum confine_mode */
 	unsigned int drain_seconds;
 	unsigned int sandbox_idle_seconds;
 	unsigned int max_running_turns;

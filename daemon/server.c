@@ -3,6 +3,7 @@
 #include "common/cancel.h"
 #include "common/log.h"
 #include "daemon/api/api.h"
+#include "daemon/confine/confine.h"
 #include "daemon/event/bus.h"
 #include "daemon/http/http.h"
 #include "daemon/launcher/message.h"
@@ -13,6 +14,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #define REPLAY_BYTES     ((size_t)4 * 1024 * 1024) /* of events kept for a tenant */
@@ -69,6 +71,18 @@ static void raise_descriptors(void)
 		limit.rlim_cur = limit.rlim_max;
 		(void)setrlimit(RLIMIT_NOFILE, &limit);
 	}
+}
+
+/* Before the first thread and the first connection, which is to the database. */
+static int confine(const struct options *o, struct err *e)
+{
+	const struct confine_conf conf = {
+		.mode = (enum confine_mode)o->confine,
+		.port = (uint16_t)o->port,
+		.need_landlock = strcmp(o->boundary, "service") == 0,
+	};
+
+	return confine_self(&conf, e);
 }
 
 static int start_state(struct server *s, const char *socket_dir, struct err *e)
@@ -173,7 +187,9 @@ int server_main(void *ctx, int launcher_sock, const char *database_socket_dir)
 
 	ignore_signals();
 	raise_descriptors();
-	rc = start_state(&s, database_socket_dir, &e);
+	rc = confine(s.conf->options, &e);
+	if (rc == 0)
+		rc = start_state(&s, database_socket_dir, &e);
 	if (rc == 0)
 		rc = start_work(&s, &e);
 	if (rc == 0)
