@@ -83,6 +83,7 @@ void registry_free(struct registry **r)
 	for (size_t i = 0; i < (*r)->count; i++) {
 		free((*r)->tenants[i].workspace);
 		free((*r)->tenants[i].credentials);
+		egress_release(&(*r)->tenants[i].egress);
 	}
 	free((*r)->tenants);
 	free((*r)->by_id);

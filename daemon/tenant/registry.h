@@ -11,6 +11,7 @@
 #include "common/attr.h"
 #include "common/err.h"
 #include "common/id.h"
+#include "daemon/tenant/policy.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,8 @@ struct tenant {
 	} place; /* what that path led to when the registry was read */
 	struct credential *credentials;
 	size_t credential_count;
+	struct egress egress;
+	struct limits limits;
 	size_t index; /* position in the file, from 0 */
 };
 

@@ -205,6 +205,8 @@ static void read_tenant(struct draft *d, const struct json *v, const char *path)
 		{ "name", JSON_STRING, .required = true },
 		{ "workspaceRoot", JSON_STRING, .required = true },
 		{ "credentials", JSON_ARRAY, .required = true },
+		{ "egress", JSON_OBJECT },
+		{ "limits", JSON_OBJECT },
 	};
 	const struct json *found[ARRAY_LEN(fields)];
 	struct registry *r = d->registry;
@@ -224,6 +226,10 @@ static void read_tenant(struct draft *d, const struct json *v, const char *path)
 	read_workspace(d, t, found[2], at);
 	json_path_field(at, sizeof(at), path, "credentials");
 	read_credentials(d, t, found[3], at);
+	json_path_field(at, sizeof(at), path, "egress");
+	egress_read(found[4], at, &d->faults, &t->egress);
+	json_path_field(at, sizeof(at), path, "limits");
+	limits_read(found[5], at, &d->faults, &t->limits);
 }
 
 /* Room for the largest registry of n tenants. */

@@ -315,6 +315,15 @@ static const struct {
 	{ "@/tokens/b", "@/tokens/a",
 	  "tenants[1].credentials[0].tokenFile: the same token as "
 	  "tenants[0].credentials[0].tokenFile\n" },
+	{ "\"name\":\"globex\"",
+	  "\"name\":\"globex\",\"egress\":{\"mode\":\"none\"},\"limits\":{\"cpus\":0.5}", "" },
+	{ "\"name\":\"globex\"", "\"name\":\"globex\",\"egress\":null",
+	  "tenants[1].egress: expected an object, found null\n" },
+	{ "\"name\":\"globex\"",
+	  "\"name\":\"globex\",\"egress\":{\"mode\":\"allow\",\"allow\":[{\"cidr\":\"1.2.3.4/32\"},"
+	  "{\"cidr\":\"1.2.3.4\"}]},\"limits\":{\"processes\":15}",
+	  "tenants[1].egress.allow[1].cidr: must be an IPv4 network such as 198.51.100.0/24\n"
+	  "tenants[1].limits.processes: must be 16 to 32768\n" },
 	{ "@/tokens/b", "/dev/zero",
 	  "tenants[1].credentials[0].tokenFile: /dev/zero: is not a regular file\n" },
 };
@@ -861,6 +870,66 @@ static void test_path_length(void **state)
 	assert_non_null(strstr(e.text, "...: No such file or directory"));
 }
 
+/* NULL: good; '@' stands for the world. */
+static void expect_installed(const char *name, const char *fault)
+{
+	auto_buf struct buf want = BUF_INIT(4096);
+	struct err e = ERR_INIT;
+	int r = trusted_installed(in_world(name), &e);
+
+	expand(&want, fault ? fault : "");
+	assert_string_equal(r < 0 ? e.text : "", want.data);
+}
+
+static void test_installed(void **state)
+{
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	put("ws/a/run", 0755, "x");
+	expect_installed("ws/a/run", NULL);
+	expect_installed("ws/a", NULL);
+	expect_installed("ws/a/none", "@/ws/a/none: No such file or directory");
+	assert_int_equal(chmod(in_world("ws/a/run"), 0775), 0);
+	expect_installed("ws/a/run", "@/ws/a/run: mode 0775, group or others can write it");
+	assert_int_equal(chmod(in_world("ws/a/run"), 0755), 0);
+	assert_int_equal(chmod(in_world("ws/a"), 0757), 0);
+	expect_installed("ws/a/run",
+	                 "@/ws/a: mode 0757, group or others can replace what is in it");
+	expect_installed("ws/a", "@/ws/a: mode 0757, group or others can write it");
+	assert_int_equal(chmod(in_world("ws/a"), 0755), 0);
+	assert_int_equal(symlink("run", in_world("ws/a/link")), 0);
+	expect_installed("ws/a/link", "@/ws/a/link: is a symbolic link");
+	assert_int_equal(mkfifo(in_world("ws/a/fifo"), 0600), 0);
+	expect_installed("ws/a/fifo", "@/ws/a/fifo: is neither a file nor a directory");
+}
+
+/* What the service could replace itself is not installed, though it may be trusted with it. */
+static void test_installed_by_root_alone(void **state)
+{
+	struct err e = ERR_INIT;
+	struct stat st;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	put("ws/a/run", 0755, "x");
+	assert_int_equal(chmod(world, 0755), 0);
+	assert_int_equal(chmod(in_world("ws"), 0755), 0);
+	assert_int_equal(chown(in_world("ws/a"), 1234, 1234), 0);
+	assert_int_equal(seteuid(1234), 0);
+	assert_int_equal(trusted_directory(in_world("ws/a"), &st, &e), 0);
+	expect_installed("ws/a", "@/ws/a: owned by uid 1234, must be root's");
+	expect_installed("ws/a/run", "@/ws/a: owned by uid 1234, must be root's");
+	assert_int_equal(seteuid(0), 0);
+	assert_int_equal(chown(in_world("ws/a"), 0, 0), 0);
+	assert_int_equal(chmod(in_world("ws/a"), 0755), 0);
+	assert_int_equal(chown(in_world("ws/a/run"), 1234, 1234), 0);
+	assert_int_equal(seteuid(1234), 0);
+	expect_installed("ws/a/run", "@/ws/a/run: owned by uid 1234, must be root's");
+	assert_int_equal(seteuid(0), 0);
+}
+
 static void test_inside(void **state)
 {
 	(void)state;
@@ -901,6 +970,8 @@ int main(void)
 		in_a_world(test_number_of_credentials),
 		in_a_world(test_number_of_tenants),
 		in_a_world(test_path_length),
+		in_a_world(test_installed),
+		in_a_world(test_installed_by_root_alone),
 		cmocka_unit_test(test_inside),
 	};
 

@@ -79,14 +79,25 @@ bool trusted_path_inside(const char *path, const char *dir)
 
 /* -- walking --------------------------------------------------------------------------- */
 
-static bool is_ours(const struct stat *st)
+struct walk {
+	const char *path;
+	bool check_ancestors;
+	bool by_root;   /* the service's own is not good enough */
+	int last_flags; /* how the last component is opened */
+	int fd;         /* where the walk stands */
+	struct stat st; /* of fd */
+};
+
+/* Who may own what is walked over: root alone, or the service too. */
+static bool owned(const struct stat *st, bool by_root)
 {
-	return st->st_uid == 0 || st->st_uid == geteuid();
+	return st->st_uid == 0 || (!by_root && st->st_uid == geteuid());
 }
 
-static int refuse_owner(const char *path, size_t len, const struct stat *st, struct err *e)
+static int refuse_owner(const char *path, size_t len, const struct stat *st, bool by_root,
+                        struct err *e)
 {
-	if (geteuid() == 0)
+	if (by_root || geteuid() == 0)
 		return err_set(e, EPERM, "%.*s%s: owned by uid %u, must be root's",
 		               SHOWN(path, len), st->st_uid);
 	return err_set(e, EPERM, "%.*s%s: owned by uid %u, must be root's or uid %u's",
@@ -94,32 +105,26 @@ static int refuse_owner(const char *path, size_t len, const struct stat *st, str
 }
 
 /* May the entry below be trusted to stay what it is?  path is that of dir. */
-static int check_ancestor(const char *path, size_t len, const struct stat *dir,
-                          const struct stat *below, struct err *e)
+static int check_ancestor(const struct walk *w, size_t len, const struct stat *below, struct err *e)
 {
-	if (!is_ours(dir))
-		return refuse_owner(path, len, dir, e);
+	const struct stat *dir = &w->st;
+	const char *path = w->path;
+
+	if (!owned(dir, w->by_root))
+		return refuse_owner(path, len, dir, w->by_root, e);
 	if (!(dir->st_mode & (S_IWGRP | S_IWOTH)))
 		return 0;
 	if (!(dir->st_mode & S_ISVTX) || dir->st_uid != 0)
 		return err_set(e, EPERM,
 		               "%.*s%s: mode %04o, group or others can replace what is in it",
 		               SHOWN(path, len), dir->st_mode & 07777);
-	if (!is_ours(below))
+	if (!owned(below, w->by_root))
 		return err_set(e, EPERM,
 		               "%.*s%s: sticky, and the entry below belongs to uid %u, who can "
 		               "replace it",
 		               SHOWN(path, len), below->st_uid);
 	return 0;
 }
-
-struct walk {
-	const char *path;
-	bool check_ancestors;
-	int last_flags; /* how the last component is opened */
-	int fd;         /* where the walk stands */
-	struct stat st; /* of fd */
-};
 
 /* From w->fd to its entry path[at..at+n). */
 static int walk_step(struct walk *w, size_t at, size_t n, bool last, struct err *e)
@@ -143,7 +148,7 @@ static int walk_step(struct walk *w, size_t at, size_t n, bool last, struct err 
 		return err_set(e, ELOOP, "%.*s%s: is a symbolic link", SHOWN(w->path, at + n));
 	if (!last && !S_ISDIR(st.st_mode))
 		return err_set(e, ENOTDIR, "%.*s%s: is not a directory", SHOWN(w->path, at + n));
-	if (w->check_ancestors && check_ancestor(w->path, parent, &w->st, &st, e) < 0)
+	if (w->check_ancestors && check_ancestor(w, parent, &st, e) < 0)
 		return -1;
 	fd_close(&w->fd);
 	w->fd = fd_take(&fd);
@@ -183,6 +188,32 @@ int trusted_directory(const char *path, struct stat *ret, struct err *e)
 	return 0;
 }
 
+int trusted_installed(const char *path, struct err *e)
+{
+	struct walk w = {
+		.path = path,
+		.check_ancestors = true,
+		.by_root = true,
+		.last_flags = O_PATH,
+		.fd = -1,
+	};
+	size_t len = strlen(path);
+	int r = walk(&w, e);
+
+	fd_close(&w.fd);
+	if (r < 0)
+		return -1;
+	if (!S_ISDIR(w.st.st_mode) && !S_ISREG(w.st.st_mode))
+		return err_set(e, EINVAL, "%.*s%s: is neither a file nor a directory",
+		               SHOWN(path, len));
+	if (!owned(&w.st, w.by_root))
+		return refuse_owner(path, len, &w.st, w.by_root, e);
+	if (w.st.st_mode & (S_IWGRP | S_IWOTH))
+		return err_set(e, EPERM, "%.*s%s: mode %04o, group or others can write it",
+		               SHOWN(path, len), w.st.st_mode & 07777);
+	return 0;
+}
+
 /* -- files ----------------------------------------------------------------------------- */
 
 static const char *what_others_can(mode_t mode)
@@ -203,8 +234,8 @@ static int check_file(const struct walk *w, enum trusted_kind kind, struct err *
 
 	if (!S_ISREG(w->st.st_mode))
 		return err_set(e, EINVAL, "%.*s%s: is not a regular file", SHOWN(w->path, len));
-	if (!is_ours(&w->st))
-		return refuse_owner(w->path, len, &w->st, e);
+	if (!owned(&w->st, w->by_root))
+		return refuse_owner(w->path, len, &w->st, w->by_root, e);
 	if (!(mode & ~0600U))
 		return 0;
 	if (kind == TRUSTED_CONFIG && w->st.st_uid == 0) {

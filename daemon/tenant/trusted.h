@@ -32,6 +32,13 @@ bool trusted_path_inside(const char *path, const char *dir);
  */
 int trusted_directory(const char *path, struct stat *ret, struct err *e) must_check;
 
+/*
+ * A program or a directory of them that root installed: it and every ancestor belong to
+ * root and nobody else can write to them (sticky ancestors as above).  The service user
+ * itself could not replace it.
+ */
+int trusted_installed(const char *path, struct err *e) must_check;
+
 enum trusted_kind {
 	TRUSTED_SECRET, /* mode 0600 or stricter; root's or the service's */
 	TRUSTED_CONFIG, /* the same, or root's and writable for root alone */
