@@ -39,7 +39,7 @@ def test_settings_reach_their_lines():
                       "--state /var/lib/c/state --rootfs /usr/lib/cloister/rootfs "
                       "--boundary service --host 127.0.0.1 --port 80 --drain-seconds 7 "
                       "--log-level debug --max-running-turns 3"],
-        "User": ["u"], "Group": ["g"], "StateDirectory": ["c/state"], "TimeoutStopSec": ["42"],
+        "User": ["u"], "Group": ["g"], "StateDirectory": ["c/state"], "TimeoutStopSec": ["67"],
         "ReadWritePaths": ["/a", "/b", "/sys/fs/cgroup"], "MemoryMax": ["3G"],
         "LoadCredential": ["db:/etc/db", "url:/etc/url"], "EnvironmentFile": ["/etc/env"],
         "Environment": ["PATH=/p/bin:/q/bin"],

@@ -149,8 +149,9 @@ in
     # would die under the turns that are allowed to finish. What is left in the cgroup after
     # the launcher has ended, or after the time is up, is killed.
     KillMode = "mixed";
-    # Longer than the drain, plus the ends of the sandboxes and of PostgreSQL.
-    TimeoutStopSec = s.drainSeconds + 35;
+    # Longer than the drain and the daemon's own deadlines for the ends of its parts, so that
+    # these decide.
+    TimeoutStopSec = s.drainSeconds + 60;
     # A sandbox that is killed for its memory ends alone, not the service. (The default of a
     # delegated unit, said aloud because everything depends on it.)
     OOMPolicy = "continue";

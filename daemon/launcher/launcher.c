@@ -18,6 +18,7 @@
 #include "daemon/launcher/child.h"
 #include "daemon/launcher/cluster.h"
 #include "daemon/launcher/message.h"
+#include "daemon/launcher/notify.h"
 #include "daemon/launcher/outbox.h"
 #include "daemon/launcher/preflight.h"
 #include "daemon/launcher/runner.h"
@@ -60,6 +61,7 @@ struct launcher {
 	int signal_fd;
 	int sock;     /* to the server; -1 = closed */
 	pid_t server; /* -1 = reaped */
+	struct notify notify;
 	struct cluster cluster;
 	struct runner *runners;
 	struct outbox outbox;
@@ -107,6 +109,15 @@ static void printf_like(2, 3) fail(struct launcher *l, const char *fmt, ...)
 	l->status = 1;
 	if (l->phase < PHASE_KILL_SERVER)
 		enter(l, PHASE_KILL_SERVER);
+}
+
+/* The service manager, when there is one: it acts on this, nothing here depends on it. */
+static void announce(const struct launcher *l, const char *state)
+{
+	struct err e = ERR_INIT;
+
+	if (notify_send(&l->notify, state, &e) < 0)
+		log_error("%s: %s", state, e.text);
 }
 
 static void flush(struct launcher *l)
@@ -163,6 +174,7 @@ static void enter(struct launcher *l, enum phase phase)
 		l->deadline_ms = now + READY_TIMEOUT;
 		break;
 	case PHASE_DRAIN:
+		announce(l, "STOPPING=1");
 		log_info("draining for at most %u s", l->conf->drain_seconds);
 		l->deadline_ms = now + (uint64_t)l->conf->drain_seconds * 1000 + DRAIN_GRACE;
 		tell(l, &(struct launcher_message){ .op = LAUNCHER_DRAIN }, NULL);
@@ -367,6 +379,7 @@ static void server_ready(struct launcher *l, const struct launcher_message *m)
 	printf("cloisterd: ready on http://%s%s%s:%u\n", v6 ? "[" : "", l->conf->host,
 	       v6 ? "]" : "", m->port);
 	(void)fflush(stdout);
+	announce(l, "READY=1");
 }
 
 static void take_message(struct launcher *l, const struct launcher_message *m)
@@ -572,7 +585,8 @@ static int watch_signals(struct launcher *l, sigset_t *ret_old, struct err *e)
 
 static int begin(struct launcher *l, sigset_t *ret_old, struct err *e)
 {
-	if (preflight_check(l->conf, e) < 0 || state_open(l->conf->state_dir, &l->state_fd, e) < 0)
+	if (notify_take(&l->notify, e) < 0 || preflight_check(l->conf, e) < 0 ||
+	    state_open(l->conf->state_dir, &l->state_fd, e) < 0)
 		return -1;
 	l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (l->epoll_fd < 0)
