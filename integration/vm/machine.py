@@ -1,0 +1,144 @@
+#!/usr/bin/python3
+"""Boots the test machine, shows what its tests print, and counts how they ended.
+
+  machine.py IMAGE PAYLOAD WORK SECONDS [ACCEL]
+
+IMAGE is a directory made by scripts/vm-image, PAYLOAD a tar file that becomes the second
+disk, WORK a directory for logs, SECONDS the time after which the machine is ended. The
+image is not written to. Ends with "N passed, N failed", and exit 0 when nothing failed.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+MEMORY_MB, CPUS = 4096, 2
+CONSOLE_LINES = 60
+
+
+def qemu(image, payload, work, accel):
+    tcg = accel == "tcg"
+    kernel = ["root=/dev/vda", "rw", "console=ttyS0", "quiet", "loglevel=5", "panic=-1",
+              "systemd.show_status=1", "systemd.unit=multi-user.target",
+              # Emulated, these cost much and protect nothing.
+              *(["mitigations=off", "nokaslr"] if tcg else [])]
+    return [
+        "qemu-system-x86_64", "-machine", "q35", "-smp", str(CPUS), "-m", str(MEMORY_MB),
+        "-accel", "tcg,thread=multi,tb-size=1024" if tcg else accel, "-cpu", "max",
+        "-nodefaults", "-no-user-config", "-display", "none", "-nic", "none",
+        "-kernel", f"{image}/vmlinuz", "-initrd", f"{image}/initrd.img",
+        "-append", " ".join(kernel),
+        # The changes live as long as this process: a reset of the machine keeps what it had
+        # written to the disk and loses what it had in memory. The host's disk is left alone.
+        "-drive", f"file={image}/disk,format=raw,if=virtio,snapshot=on,cache=unsafe",
+        "-drive", f"file={payload},format=raw,if=virtio,readonly=on",
+        "-device", "virtio-rng-pci", "-device", "virtio-serial-pci",
+        *port("output", work), *port("results", work),
+        "-serial", f"file:{work}/console",
+    ]
+
+
+def port(name, work):
+    return ["-chardev", f"file,id={name},path={work}/{name}",
+            "-device", f"virtserialport,chardev={name},name={name}"]
+
+
+def start(command):
+    """QEMU, which must not outlive this process, whatever ends it."""
+    guard = ["setpriv", "--pdeathsig", "KILL", "--"]
+    return subprocess.Popen([*guard, *command], stdin=subprocess.DEVNULL)
+
+
+def follow(process, path, deadline):
+    """Prints what the machine prints, until it is off; false when its time was over."""
+    with open(path, "r", encoding="utf-8", errors="replace") as output:
+        while True:
+            ended = process.poll() is not None
+            text = output.read()
+            if text:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            elif ended:
+                return True
+            elif time.monotonic() > deadline:
+                return False
+            else:
+                time.sleep(0.2)
+
+
+def read_results(path):
+    """Outcome of every test that was planned, and the boots that did not come to their end."""
+    outcomes, incomplete = {}, 0
+    with open(path, encoding="utf-8", errors="replace") as f:
+        for line in f:
+            try:
+                word = json.loads(line)
+            except ValueError:
+                incomplete += 1
+                continue
+            if word["kind"] == "planned":
+                incomplete += 1
+                outcomes.update({test: "not run" for test in word["tests"]})
+            elif word["kind"] == "begun":
+                outcomes[word["test"]] = "not finished"
+            elif word["kind"] == "ended":
+                incomplete -= 1
+            elif outcomes[word["test"]] in ("not finished", "passed"):
+                outcomes[word["test"]] = word["outcome"]
+    return outcomes, incomplete
+
+
+def tail(path, lines):
+    with contextlib.suppress(OSError):
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read().splitlines()[-lines:]
+    return []
+
+
+def judge(work, code, in_time):
+    outcomes, incomplete = read_results(f"{work}/results")
+    bad = {test: outcome for test, outcome in outcomes.items() if outcome != "passed"}
+    faults = [f"{outcome}: {test}" for test, outcome in bad.items() if outcome != "skipped"]
+    if not in_time:
+        faults.append("the machine did not end in time")
+    elif code != 0:
+        faults.append(f"QEMU ended with {code}")
+    if incomplete or not outcomes:
+        faults.append("the tests did not come to their end")
+    if faults:
+        print("\n".join(["the last lines of the console:", *tail(f"{work}/console", CONSOLE_LINES),
+                         *faults]))
+    skipped = sum(outcome == "skipped" for outcome in bad.values())
+    print(f"{len(outcomes) - len(bad)} passed, {len(faults)} failed" +
+          (f", {skipped} skipped" if skipped else ""))
+    return 1 if faults else 0
+
+
+def main(image, payload, work, seconds, accel="tcg"):
+    begin = time.monotonic()
+    for name in ("output", "results", "console"):
+        with open(f"{work}/{name}", "wb"):
+            pass
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    process = start(qemu(image, payload, work, accel))
+    try:
+        in_time = follow(process, f"{work}/output", begin + float(seconds))
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+    print(f"machine: {time.monotonic() - begin:.0f} s")
+    return judge(work, process.returncode, in_time)
+
+
+if __name__ == "__main__":
+    if not 5 <= len(sys.argv) <= 6:
+        sys.exit(__doc__)
+    try:
+        sys.exit(main(*sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
