@@ -58,7 +58,7 @@ static struct {
 	int program_fd;
 	pid_t attacker; /* the last one */
 	pid_t victim;   /* same user, same memory layout, waits */
-	volatile int secret;
+	int secret;
 	uint16_t port; /* what may be bound */
 } world;
 

@@ -109,7 +109,7 @@ static int trace_parent(void)
 
 static struct iovec secret_iov(void)
 {
-	return (struct iovec){ (void *)(uintptr_t)&world.secret, sizeof(world.secret) };
+	return (struct iovec){ &world.secret, sizeof(world.secret) };
 }
 
 static int write_victim(void)
@@ -137,8 +137,8 @@ static int open_memory(pid_t pid, int flags)
 		return errno;
 	if (flags == O_RDONLY)
 		return 0;
-	return outcome(pwrite(fd, (const void *)(uintptr_t)&world.secret, sizeof(world.secret),
-	                      (off_t)(uintptr_t)&world.secret));
+	return outcome(
+		pwrite(fd, &world.secret, sizeof(world.secret), (off_t)(uintptr_t)&world.secret));
 }
 
 static int write_memory_file(void)
