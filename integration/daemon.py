@@ -14,6 +14,7 @@ from client import Client
 from world import USER, Process, descendants, eventually
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+CONFINE = os.environ.get("CLOISTER_CONFINE") or None  # "kill": see cloisterd serve --help
 AS_SERVICE = ["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs",
               "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--"]
 SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:")
@@ -73,7 +74,7 @@ class Daemon:
         """The command line; changed names options by their words, None leaves one out."""
         program = f"{self.world.programs}/cloisterd"
         options = {"tenants": self.registry, "state": self.state, "rootfs": self.world.rootfs,
-                   "boundary": "development", "port": 0}
+                   "boundary": "development", "port": 0, "confine": CONFINE}
         options.update({k.replace("_", "-"): v for k, v in changed.items()})
         words = [f"--{k}={v}" for k, v in options.items() if v is not None]
         return [program, "serve", *words, *self.options, *more]

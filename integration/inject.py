@@ -124,9 +124,10 @@ class Injector:
         registers.orig_rax = (1 << 64) - 1  # nothing to restart
         registers.rsp = self.base
         ptrace(PTRACE_SETREGS, self.tid, 0, ctypes.addressof(registers))
-        ptrace(PTRACE_CONT, self.tid)
-        stop = self.wait()
-        assert stop == signal.SIGTRAP, f"{name}: stopped by {signal.Signals(stop).name}"
+        stop = None
+        while stop != signal.SIGTRAP:  # other signals are not delivered
+            ptrace(PTRACE_CONT, self.tid)
+            stop = self.wait()
         ptrace(PTRACE_GETREGS, self.tid, 0, ctypes.addressof(registers))
         assert registers.rip == self.saved.rip + len(SYSCALL_TRAP), "not our instruction"
         result = ctypes.c_longlong(registers.rax).value

@@ -267,7 +267,7 @@ def test_in_kill_mode_any_unknown_call_is_deadly(mortal):
 
 def test_a_life_in_kill_mode(world, make_daemon):
     """What libraries do now and then: many keys to sort, large blocks, stop and continue."""
-    daemon = make_daemon(("acme",), options=["--confine=kill"]).start()
+    daemon = make_daemon(("acme",)).start(confine="kill")
     server, acme = daemon.server(), daemon.client("acme")
     answer = acme.request("POST", "/v1/sessions", {f"k{i}": i for i in range(2000)})
     assert answer.status == 400, answer

@@ -7,7 +7,7 @@ import pytest
 
 from client import Client
 from contract import CONTRACT
-from daemon import Daemon
+from daemon import CONFINE, Daemon
 from rules import counters, remove_forward
 from world import ROOT, SANITIZED, demo
 
@@ -21,7 +21,9 @@ class Story(Daemon):
         super().__init__(world, ())
         option = ["--test"] if SANITIZED else []
         self.directory = self.var
-        self.spawn([f"{ROOT}/scripts/serve", *option, world.programs, self.var, "0"], prefix=[])
+        mode = [f"--confine={CONFINE}"] if CONFINE else []
+        self.spawn([f"{ROOT}/scripts/serve", *option, world.programs, self.var, "0", *mode],
+                   prefix=[])
         self.wait_ready()
         demo.PORT = self.port
 
