@@ -6,6 +6,7 @@
 
 #include "common/err.h"
 #include "common/id.h"
+#include "runner/egress.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,6 +23,19 @@ enum boundary {
 	BOUNDARY_SERVICE,     /* needs the delegated cgroup of a service manager */
 };
 
+/* What a system call that the runner does not need comes to. */
+enum confine_mode {
+	CONFINE_ENFORCE, /* EPERM, and a line in the kernel's log */
+	CONFINE_KILL,    /* the runner dies: shows what is missing on its list */
+};
+
+/* What a sandbox may use. */
+struct limits {
+	uint32_t cpus;   /* hundredths of a CPU; service only */
+	uint64_t memory; /* bytes; service only, but what is kept in memory is sized by it always */
+	uint32_t processes; /* of the tenant, inside */
+};
+
 /* All strings are borrowed from argv. */
 struct runner_args {
 	struct uuid tenant;
@@ -36,11 +50,16 @@ struct runner_args {
 	const char *runtime_dir;
 	const char *debug_log; /* NULL: no debug log */
 	enum boundary boundary;
+	const char *cgroup; /* service: the unit's own directory below /sys/fs/cgroup; else NULL */
+	struct limits limits;
+	struct egress egress; /* settled */
+	enum confine_mode confine;
 };
 
 /*
- * Read "serve --option value ...".  Every option may stand once and all but
- * --debug-log must; paths are absolute.  *ret is untouched on failure (EINVAL).
+ * Read "serve --option value ...".  Paths are absolute; the table that args_help()
+ * writes says which options may be left out and which may stand more than once.
+ * *ret is untouched on failure (EINVAL).
  */
 int args_parse(int argc, char *const *argv, struct runner_args *ret, struct err *e) must_check;
 

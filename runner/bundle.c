@@ -10,22 +10,25 @@
 #include "common/json.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 struct mount_row {
 	const char *destination;
 	const char *type;
 	const char *source;
 	const char *options[6];
+	unsigned int
+		part; /* a tmpfs holds one part of the sandbox's memory in so many; 0: no size */
 };
 
 static const struct mount_row mounts[] = {
 	{ "/proc", "proc", "proc", { "nosuid", "nodev", "noexec" } },
 	{ "/dev", "tmpfs", "tmpfs", { "nosuid", "mode=755", "size=1m" } },
-	{ "/dev/shm", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=1777", "size=64m" } },
+	{ "/dev/shm", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=1777" }, 32 },
 	{ "/sys", "sysfs", "sysfs", { "nosuid", "nodev", "noexec", "ro" } },
-	{ "/tmp", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=1777", "size=256m" } },
-	{ "/var/tmp", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=1777", "size=64m" } },
-	{ "/run", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=755", "size=16m" } },
+	{ "/tmp", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=1777" }, 8 },
+	{ "/var/tmp", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=1777" }, 32 },
+	{ "/run", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=755" }, 128 },
 	{ "/workspace", "bind", BUNDLE_WORKSPACE, { "bind", "rw", "nosuid", "nodev" } },
 	{ "/state", "bind", BUNDLE_STATE, { "bind", "rw", "nosuid", "nodev" } },
 };
@@ -40,14 +43,9 @@ static const char *const environment[] = {
 	"GIT_PAGER=cat",
 };
 
-static const struct {
+struct rlimit_row {
 	const char *type;
 	int64_t limit;
-} rlimits[] = {
-	{ "RLIMIT_CORE", 0 },
-	{ "RLIMIT_NOFILE", 8192 },
-	/* gVisor itself enforces this one, with EAGAIN inside. */
-	{ "RLIMIT_NPROC", 512 },
 };
 
 static const char *const masked[] = {
@@ -80,22 +78,28 @@ static struct json *new_capabilities(void)
 	return none;
 }
 
-static struct json *new_rlimits(void)
+static struct json *new_rlimits(const struct limits *limits)
 {
+	const struct rlimit_row rows[] = {
+		{ "RLIMIT_CORE", 0 },
+		{ "RLIMIT_NOFILE", 8192 },
+		/* gVisor itself enforces this one, with EAGAIN inside. */
+		{ "RLIMIT_NPROC", limits->processes },
+	};
 	struct json *array = json_new_array();
 
-	for (size_t i = 0; i < ARRAY_LEN(rlimits); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct json *row = json_new_object();
 
-		json_put_str(row, "type", rlimits[i].type);
-		json_put_int(row, "hard", rlimits[i].limit);
-		json_put_int(row, "soft", rlimits[i].limit);
+		json_put_str(row, "type", rows[i].type);
+		json_put_int(row, "hard", rows[i].limit);
+		json_put_int(row, "soft", rows[i].limit);
 		json_push(array, row);
 	}
 	return array;
 }
 
-static struct json *new_process(void)
+static struct json *new_process(const struct limits *limits)
 {
 	static const char *const argv[] = { BUNDLE_GUEST };
 	struct json *process = json_new_object();
@@ -109,12 +113,25 @@ static struct json *new_process(void)
 	json_put(process, "env", strings(environment, ARRAY_LEN(environment)));
 	json_put_str(process, "cwd", "/workspace");
 	json_put(process, "capabilities", new_capabilities());
-	json_put(process, "rlimits", new_rlimits());
+	json_put(process, "rlimits", new_rlimits(limits));
 	json_put_bool(process, "noNewPrivileges", true);
 	return process;
 }
 
-static struct json *new_mounts(void)
+static struct json *new_options(const struct mount_row *mount, uint64_t memory)
+{
+	struct json *array = strings(mount->options, ARRAY_LEN(mount->options));
+	char size[32];
+
+	if (mount->part == 0)
+		return array;
+	(void)snprintf(size, sizeof(size), "size=%llum",
+	               (unsigned long long)(memory / mount->part >> 20));
+	json_push_str(array, size);
+	return array;
+}
+
+static struct json *new_mounts(uint64_t memory)
 {
 	struct json *array = json_new_array();
 
@@ -124,7 +141,7 @@ static struct json *new_mounts(void)
 		json_put_str(row, "destination", mounts[i].destination);
 		json_put_str(row, "type", mounts[i].type);
 		json_put_str(row, "source", mounts[i].source);
-		json_put(row, "options", strings(mounts[i].options, ARRAY_LEN(mounts[i].options)));
+		json_put(row, "options", new_options(&mounts[i], memory));
 		json_push(array, row);
 	}
 	return array;
@@ -153,7 +170,7 @@ static struct json *new_linux(void)
 	return section;
 }
 
-void bundle_write(struct buf *out)
+void bundle_write(const struct limits *limits, struct buf *out)
 {
 	auto_json struct json *spec = json_new_object();
 	struct json *root = json_new_object();
@@ -161,10 +178,10 @@ void bundle_write(struct buf *out)
 	json_put_str(root, "path", BUNDLE_ROOTFS);
 	json_put_bool(root, "readonly", true);
 	json_put_str(spec, "ociVersion", "1.0.0");
-	json_put(spec, "process", new_process());
+	json_put(spec, "process", new_process(limits));
 	json_put(spec, "root", root);
 	json_put_str(spec, "hostname", "cloister");
-	json_put(spec, "mounts", new_mounts());
+	json_put(spec, "mounts", new_mounts(limits->memory));
 	json_put(spec, "linux", new_linux());
 	json_write(spec, out);
 }

@@ -5,6 +5,7 @@
 #define RUNNER_BUNDLE_H
 
 #include "common/buf.h"
+#include "runner/args.h"
 
 #include <stddef.h>
 
@@ -19,7 +20,7 @@
 
 #define BUNDLE_MAX ((size_t)64 * 1024)
 
-/* Append config.json. */
-void bundle_write(struct buf *out);
+/* Append config.json.  What the sandbox keeps in memory is a fifth of limits->memory at most. */
+void bundle_write(const struct limits *limits, struct buf *out);
 
 #endif

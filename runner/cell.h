@@ -20,9 +20,11 @@
 #define CELL_PREFIX      30
 
 /* slirp4netns: its network, and the one address in it that a sandbox may talk to. */
-#define CELL_SLIRP_CIDR  "10.0.2.0/24"
-#define CELL_DNS_ADDR    UINT32_C(0x0a000203) /* 10.0.2.3 */
-#define CELL_DNS_TEXT    "10.0.2.3"
-#define CELL_CONNECTIONS 1024 /* tracked at once; slirp4netns holds a descriptor for each */
+#define CELL_SLIRP_CIDR   "10.0.2.0/24"
+#define CELL_SLIRP_ADDR   UINT32_C(0x0a000200)
+#define CELL_SLIRP_PREFIX 24
+#define CELL_DNS_ADDR     UINT32_C(0x0a000203) /* 10.0.2.3 */
+#define CELL_DNS_TEXT     "10.0.2.3"
+#define CELL_CONNECTIONS  1024 /* tracked at once; slirp4netns holds a descriptor for each */
 
 #endif

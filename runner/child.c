@@ -5,25 +5,88 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define FDS_MAX 16
 
-pid_t child_clone(unsigned long flags, struct err *e)
+static pid_t check_clone(long pid, struct err *e)
 {
-	long pid = syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
-
 	if (pid < 0 && (errno == EPERM || errno == ENOSPC))
 		return err_errno(e, "make namespaces (allow unprivileged user namespaces: "
 		                    "kernel.unprivileged_userns_clone, user.max_user_namespaces)");
 	if (pid < 0)
 		return err_errno(e, "make a process");
 	return (pid_t)pid;
+}
+
+pid_t child_clone(unsigned long flags, struct err *e)
+{
+	return check_clone(syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL), e);
+}
+
+static int move_into(int cgroup, pid_t pid, struct err *e)
+{
+	auto_close int procs = openat(cgroup, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+	char text[16];
+	int len = snprintf(text, sizeof(text), "%d", pid);
+
+	if (procs < 0 || write(procs, text, (size_t)len) != len)
+		return err_errno(e, "move a process into its cgroup");
+	return 0;
+}
+
+pid_t child_clone_gated(int cgroup, unsigned long flags, struct err *e)
+{
+	auto_close int wait_end = -1;
+	auto_close int open_end = -1;
+	int ends[2];
+	char byte = 0;
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_errno(e, "make a pipe");
+	wait_end = ends[0];
+	open_end = ends[1];
+	pid = child_clone(flags, e);
+	if (pid == 0) {
+		fd_close(&open_end);
+		/* Its end without a byte: the runner is gone, or could not move this process. */
+		if (read(wait_end, &byte, 1) != 1)
+			_exit(125);
+		return 0;
+	}
+	if (pid < 0)
+		return -1;
+	if (move_into(cgroup, pid, e) < 0 || fd_write_all(open_end, &byte, 1, e) < 0) {
+		(void)kill(pid, SIGKILL);
+		(void)waitpid(pid, NULL, 0);
+		return -1;
+	}
+	return pid;
+}
+
+pid_t child_clone_into(int cgroup, unsigned long flags, struct err *e)
+{
+	struct clone_args args = {
+		.flags = flags | CLONE_INTO_CGROUP,
+		.exit_signal = SIGCHLD,
+		.cgroup = (unsigned long long)cgroup,
+	};
+	long pid;
+
+	if (cgroup < 0)
+		return child_clone(flags, e);
+	pid = syscall(SYS_clone3, &args, sizeof(args));
+	if (pid < 0 && errno == ENOSYS)
+		return child_clone_gated(cgroup, flags, e);
+	return check_clone(pid, e);
 }
 
 int child_bind(struct err *e)

@@ -15,6 +15,16 @@
  */
 pid_t child_clone(unsigned long flags, struct err *e) must_check;
 
+/*
+ * As child_clone(), and the child is in the cgroup (an open directory; -1: ours)
+ * before it returns here.  It is born there; where a filter hides clone3(2), it is
+ * moved while it waits.  Not for CLONE_PARENT.
+ */
+pid_t child_clone_into(int cgroup, unsigned long flags, struct err *e) must_check;
+
+/* The second of the two ways. */
+pid_t child_clone_gated(int cgroup, unsigned long flags, struct err *e) must_check;
+
 /* Have the kernel kill this process when its parent dies; the parent may be dead already. */
 int child_bind(struct err *e) must_check;
 

@@ -1,15 +1,19 @@
 #include "runner/deny.h"
 
+#include "runner/cell.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define IP(a, b, c, d) ((uint32_t)(a) << 24 | (uint32_t)(b) << 16 | (uint32_t)(c) << 8 | (d))
 
-static const struct {
+struct range {
 	uint32_t addr;
 	unsigned int len;
-} special[] = {
+};
+
+static const struct range special[] = {
 	{ IP(0, 0, 0, 0), 8 },      { IP(10, 0, 0, 0), 8 },     { IP(100, 64, 0, 0), 10 },
 	{ IP(127, 0, 0, 0), 8 },    { IP(169, 254, 0, 0), 16 }, { IP(172, 16, 0, 0), 12 },
 	{ IP(192, 0, 0, 0), 24 },   { IP(192, 0, 2, 0), 24 },   { IP(192, 88, 99, 0), 24 },
@@ -17,14 +21,37 @@ static const struct {
 	{ IP(203, 0, 113, 0), 24 }, { IP(224, 0, 0, 0), 4 },    { IP(240, 0, 0, 0), 4 },
 };
 
-void deny_init(struct deny *d)
+static const struct range link_local[] = { { IP(169, 254, 0, 0), 16 } };
+
+static const struct range nobody[] = {
+	{ IP(0, 0, 0, 0), 8 },   { CELL_SLIRP_ADDR, CELL_SLIRP_PREFIX },
+	{ IP(127, 0, 0, 0), 8 }, { CELL_ROUTER_ADDR, CELL_PREFIX },
+	{ IP(224, 0, 0, 0), 4 }, { IP(240, 0, 0, 0), 4 },
+};
+
+static void init(struct deny *d, const struct range *ranges, size_t n)
 {
 	struct err e = ERR_INIT;
 
 	d->n = 0;
-	for (size_t i = 0; i < ARRAY_LEN(special); i++)
-		if (deny_add_prefix(d, special[i].addr, special[i].len, &e) < 0)
-			abort(); /* fifteen spans always fit */
+	for (size_t i = 0; i < n; i++)
+		if (deny_add_prefix(d, ranges[i].addr, ranges[i].len, &e) < 0)
+			abort(); /* these few always fit */
+}
+
+void deny_init_special(struct deny *d)
+{
+	init(d, special, ARRAY_LEN(special));
+}
+
+void deny_init_link(struct deny *d)
+{
+	init(d, link_local, ARRAY_LEN(link_local));
+}
+
+void deny_init_nobody(struct deny *d)
+{
+	init(d, nobody, ARRAY_LEN(nobody));
 }
 
 /* True when b starts inside a or right after its end. */

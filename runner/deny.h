@@ -1,5 +1,6 @@
 /*
- * deny.h - the IPv4 addresses that a sandbox must not reach, as sorted disjoint spans.
+ * deny.h - IPv4 addresses, first of all those that a sandbox must not reach, as sorted
+ * disjoint spans.
  */
 #ifndef RUNNER_DENY_H
 #define RUNNER_DENY_H
@@ -24,8 +25,17 @@ struct deny {
 	size_t n;
 };
 
-/* Start with the special-purpose and private ranges, which hold for every sandbox. */
-void deny_init(struct deny *d);
+/* Start with the special-purpose and private ranges, which nobody may reach without being told. */
+void deny_init_special(struct deny *d);
+
+/* Start with the link-local addresses, at which clouds keep their metadata. */
+void deny_init_link(struct deny *d);
+
+/*
+ * Start with what cannot be another machine's: this network, loopback, multicast,
+ * reserved, and the small network that the sandbox itself is in.
+ */
+void deny_init_nobody(struct deny *d);
 
 /*
  * Add a span, merging.  Returns 1 when the set grew, 0 when it held the span

@@ -28,10 +28,6 @@ static int check(int argc, char *const *argv, struct runner_args *args, struct e
 {
 	if (args_parse(argc, argv, args, e) < 0)
 		return -1;
-	if (args->boundary != BOUNDARY_DEVELOPMENT)
-		return err_set(e, ENOTSUP,
-		               "the service boundary is not available in this version; use "
-		               "--boundary development");
 	if (self_check(e) < 0)
 		return -1;
 	return self_check_pipes(e);

@@ -5,13 +5,16 @@
 #define RUNNER_NFT_H
 
 #include "common/err.h"
-#include "runner/deny.h"
 #include "runner/nl.h"
+#include "runner/policy.h"
 
 #include <stdint.h>
 
 #define NFT_TABLE            "cloister"
+#define NFT_SET_LOCAL        "local"
 #define NFT_SET_DENIED       "denied"
+#define NFT_SET_ALLOWED      "allowed"
+#define NFT_SET_ENDPOINTS    "endpoints"
 #define NFT_COUNTER_ACCEPTED "accepted"
 #define NFT_COUNTER_REFUSED  "refused"
 
@@ -21,13 +24,13 @@ struct nft_counters {
 };
 
 /* Load the whole policy in one transaction.  nl is a NETLINK_NETFILTER socket of the router. */
-int nft_load(struct nl *nl, const struct deny *d, struct err *e) must_check;
+int nft_load(struct nl *nl, const struct policy *p, struct err *e) must_check;
 
-/* Read the policy back and compare it with what nft_load() was to load. */
-int nft_verify(struct nl *nl, const struct deny *d, struct err *e) must_check;
+/* Read chains, rules and sets back, and compare them with what nft_load() was to load. */
+int nft_verify(struct nl *nl, const struct policy *p, struct err *e) must_check;
 
-/* Put d in place of the denied addresses, in one transaction.  Open connections feel it too. */
-int nft_deny(struct nl *nl, const struct deny *d, struct err *e) must_check;
+/* Put p->local in place of what was, in one transaction.  Open connections feel it too. */
+int nft_refuse_local(struct nl *nl, const struct policy *p, struct err *e) must_check;
 
 int nft_read_counters(struct nl *nl, struct nft_counters *ret, struct err *e) must_check;
 

@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#define REG NFT_REG_1 /* conditions load what they compare into it */
+#define REG  NFT_REG_1    /* conditions load what they compare into it */
+#define NEXT NFT_REG32_01 /* the second four bytes of the same */
 
 /* A fresh expression at the end of r; NULL when there is no memory. */
 static struct nftnl_expr *append(struct nftnl_rule *r, const char *kind)
@@ -54,8 +55,8 @@ static struct nftnl_rule *load_meta(struct nftnl_rule *r, uint32_t key)
 	return r;
 }
 
-static struct nftnl_rule *load_payload(struct nftnl_rule *r, uint32_t base, uint32_t offset,
-                                       uint32_t len)
+static struct nftnl_rule *load_into(struct nftnl_rule *r, uint32_t reg, uint32_t base,
+                                    uint32_t offset, uint32_t len)
 {
 	struct nftnl_expr *x = append(r, "payload");
 
@@ -64,8 +65,14 @@ static struct nftnl_rule *load_payload(struct nftnl_rule *r, uint32_t base, uint
 	nftnl_expr_set_u32(x, NFTNL_EXPR_PAYLOAD_BASE, base);
 	nftnl_expr_set_u32(x, NFTNL_EXPR_PAYLOAD_OFFSET, offset);
 	nftnl_expr_set_u32(x, NFTNL_EXPR_PAYLOAD_LEN, len);
-	nftnl_expr_set_u32(x, NFTNL_EXPR_PAYLOAD_DREG, REG);
+	nftnl_expr_set_u32(x, NFTNL_EXPR_PAYLOAD_DREG, reg);
 	return r;
+}
+
+static struct nftnl_rule *load_payload(struct nftnl_rule *r, uint32_t base, uint32_t offset,
+                                       uint32_t len)
+{
+	return load_into(r, REG, base, offset, len);
 }
 
 static struct nftnl_rule *interface_is(struct nftnl_rule *r, uint32_t key, const char *interface)
@@ -143,6 +150,7 @@ static struct nftnl_rule *in_set(struct nftnl_rule *r, const char *set)
 	if (!x)
 		return lost(r);
 	nftnl_expr_set_u32(x, NFTNL_EXPR_LOOKUP_SREG, REG);
+	nftnl_expr_set_u32(x, NFTNL_EXPR_LOOKUP_FLAGS, 0); /* a rule that is read back has them */
 	if (nftnl_expr_set_str(x, NFTNL_EXPR_LOOKUP_SET, set) < 0)
 		return lost(r);
 	return r;
@@ -175,6 +183,13 @@ struct nftnl_rule *nft_source_port(struct nftnl_rule *r, uint16_t number)
 struct nftnl_rule *nft_destination_port(struct nftnl_rule *r, uint16_t number)
 {
 	return port(r, sizeof(uint16_t), number);
+}
+
+struct nftnl_rule *nft_endpoint_in(struct nftnl_rule *r, const char *set)
+{
+	r = load_address(r, offsetof(struct iphdr, daddr));
+	r = load_into(r, NEXT, NFT_PAYLOAD_TRANSPORT_HEADER, sizeof(uint16_t), sizeof(uint16_t));
+	return in_set(r, set);
 }
 
 struct nftnl_rule *nft_state(struct nftnl_rule *r, uint32_t states)

@@ -23,6 +23,8 @@ struct nftnl_rule *nft_source_in(struct nftnl_rule *r, const char *set);
 struct nftnl_rule *nft_destination_in(struct nftnl_rule *r, const char *set);
 struct nftnl_rule *nft_source_port(struct nftnl_rule *r, uint16_t number);
 struct nftnl_rule *nft_destination_port(struct nftnl_rule *r, uint16_t number);
+/* The destination's address and port, in a set of endpoints; for protocols that have ports. */
+struct nftnl_rule *nft_endpoint_in(struct nftnl_rule *r, const char *set);
 /* states: NF_CT_STATE bits, any of which will do */
 struct nftnl_rule *nft_state(struct nftnl_rule *r, uint32_t states);
 /* Holds while more than limit connections that passed this rule are tracked. */

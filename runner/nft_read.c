@@ -1,7 +1,12 @@
-/* Reading the policy back: what the kernel holds counts, not what was sent. */
+/*
+ * Reading the policy back: what the kernel holds counts, not what was sent.  The
+ * rules are written down once more, without being sent, and compared word by word.
+ */
 #include "runner/nft.h"
 
 #include "common/fd.h"
+#include "runner/nft_batch.h"
+#include "runner/nft_rules.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -12,23 +17,32 @@
 #include <libnftnl/set.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter_ipv4.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const struct {
+struct chain {
 	const char *name;
-	unsigned int rules;
-	bool drops; /* a base chain that drops what no rule decides */
-} expected[] = {
-	{ "input", 1, true },   { "forward", 9, true }, { "permit", 3, false },
-	{ "refuse", 3, false }, { "nat", 1, false },
+	bool base; /* packets come to it from a hook, with these: */
+	uint32_t hook;
+	int32_t priority;
+	uint32_t policy;
+};
+
+static const struct chain chains[] = {
+	{ "input", true, NF_INET_LOCAL_IN, NF_IP_PRI_FILTER, NF_DROP },
+	{ "forward", true, NF_INET_FORWARD, NF_IP_PRI_FILTER, NF_DROP },
+	{ "nat", true, NF_INET_POST_ROUTING, NF_IP_PRI_NAT_SRC, NF_ACCEPT },
+	{ "permit", false, 0, 0, 0 },
+	{ "refuse", false, 0, 0, 0 },
 };
 
 struct found {
-	unsigned int rules[ARRAY_LEN(expected)];
-	bool drops[ARRAY_LEN(expected)];
-	unsigned int chains;
-	bool surplus; /* something that is not in the table of expectations */
+	const struct nft_batch *wanted;
+	bool chains[ARRAY_LEN(chains)];
+	bool rules[NFT_RULES_MAX];
+	bool surplus; /* something that should not be there, or not like this */
 };
 
 static struct nlmsghdr *new_query(struct nl *nl, char *buf, uint16_t type, uint16_t flags)
@@ -36,83 +50,116 @@ static struct nlmsghdr *new_query(struct nl *nl, char *buf, uint16_t type, uint1
 	return nftnl_nlmsg_build_hdr(buf, type, NFPROTO_INET, flags, nl->seq + 1);
 }
 
-static size_t find_chain(const char *name)
+static bool same_chain(const struct nftnl_chain *c, const struct chain *wanted)
 {
+	if (!wanted->base)
+		return !nftnl_chain_is_set(c, NFTNL_CHAIN_HOOKNUM);
+	return nftnl_chain_is_set(c, NFTNL_CHAIN_HOOKNUM) &&
+	       nftnl_chain_get_u32(c, NFTNL_CHAIN_HOOKNUM) == wanted->hook &&
+	       nftnl_chain_get_s32(c, NFTNL_CHAIN_PRIO) == wanted->priority &&
+	       nftnl_chain_get_u32(c, NFTNL_CHAIN_POLICY) == wanted->policy;
+}
+
+static void note_chain(struct found *f, const struct nftnl_chain *c)
+{
+	const char *name = nftnl_chain_get_str(c, NFTNL_CHAIN_NAME);
 	size_t i = 0;
 
-	while (i < ARRAY_LEN(expected) && strcmp(expected[i].name, name) != 0)
+	while (i < ARRAY_LEN(chains) && strcmp(chains[i].name, name) != 0)
 		i++;
-	return i;
+	if (i == ARRAY_LEN(chains) || f->chains[i] || !same_chain(c, &chains[i]))
+		f->surplus = true;
+	else
+		f->chains[i] = true;
 }
 
 static int take_chain(const struct nlmsghdr *m, void *ctx)
 {
 	struct nftnl_chain *c = nftnl_chain_alloc();
-	struct found *f = ctx;
-	size_t i;
+	bool whole = c && nftnl_chain_nlmsg_parse(m, c) == 0;
 
-	if (!c || nftnl_chain_nlmsg_parse(m, c) < 0) {
-		if (c)
-			nftnl_chain_free(c);
-		errno = EPROTO;
-		return MNL_CB_ERROR;
-	}
-	i = find_chain(nftnl_chain_get_str(c, NFTNL_CHAIN_NAME));
-	f->chains++;
-	if (i == ARRAY_LEN(expected))
+	if (whole)
+		note_chain(ctx, c);
+	if (c)
+		nftnl_chain_free(c);
+	errno = EPROTO;
+	return whole ? MNL_CB_OK : MNL_CB_ERROR;
+}
+
+/* Rules come chain by chain in their order, so each must be the next one of its chain. */
+static void note_rule(struct found *f, const struct nftnl_rule *r)
+{
+	const char *chain = nftnl_rule_get_str(r, NFTNL_RULE_CHAIN);
+	char text[NFT_TEXT_SIZE];
+	size_t i = 0;
+
+	while (i < f->wanted->n_rules &&
+	       (f->rules[i] || strcmp(f->wanted->rules[i].chain, chain) != 0))
+		i++;
+	if (i == f->wanted->n_rules || !nft_rule_text(r, text) ||
+	    strcmp(text, f->wanted->rules[i].text) != 0)
 		f->surplus = true;
 	else
-		f->drops[i] = nftnl_chain_is_set(c, NFTNL_CHAIN_POLICY) &&
-		              nftnl_chain_get_u32(c, NFTNL_CHAIN_POLICY) == NF_DROP;
-	nftnl_chain_free(c);
-	return MNL_CB_OK;
+		f->rules[i] = true;
 }
 
 static int take_rule(const struct nlmsghdr *m, void *ctx)
 {
 	struct nftnl_rule *r = nftnl_rule_alloc();
-	struct found *f = ctx;
-	size_t i;
+	bool whole = r && nftnl_rule_nlmsg_parse(m, r) == 0;
 
-	if (!r || nftnl_rule_nlmsg_parse(m, r) < 0) {
-		if (r)
-			nftnl_rule_free(r);
-		errno = EPROTO;
-		return MNL_CB_ERROR;
-	}
-	i = find_chain(nftnl_rule_get_str(r, NFTNL_RULE_CHAIN));
-	if (i == ARRAY_LEN(expected))
-		f->surplus = true;
-	else
-		f->rules[i]++;
-	nftnl_rule_free(r);
-	return MNL_CB_OK;
+	if (whole)
+		note_rule(ctx, r);
+	if (r)
+		nftnl_rule_free(r);
+	errno = EPROTO;
+	return whole ? MNL_CB_OK : MNL_CB_ERROR;
 }
 
-static int verify_rules(struct nl *nl, struct err *e)
+static int verify_rules(struct nl *nl, const struct policy *p, struct err *e)
 {
 	_Alignas(struct nlmsghdr) char buf[NL_MSG_MAX];
-	struct found f = { .chains = 0 };
+	auto_batch struct nft_batch wanted = { .nl = NULL };
+	struct found f = { .wanted = &wanted };
 
+	if (nft_batch_begin(nl, &wanted, e) < 0)
+		return -1;
+	nft_rules_add(&wanted, p);
+	if (wanted.failed)
+		return err_set(e, ENOMEM, "no memory for the packet rules");
 	if (nl_query(nl, new_query(nl, buf, NFT_MSG_GETCHAIN, NLM_F_DUMP), take_chain, &f, e) < 0 ||
 	    nl_query(nl, new_query(nl, buf, NFT_MSG_GETRULE, NLM_F_DUMP), take_rule, &f, e) < 0)
 		return -1;
-	if (f.chains != ARRAY_LEN(expected) || f.surplus)
-		return err_set(e, EPROTO, "%u chains are loaded, not %zu", f.chains,
-		               ARRAY_LEN(expected));
-	for (size_t i = 0; i < ARRAY_LEN(expected); i++)
-		if (f.rules[i] != expected[i].rules || f.drops[i] != expected[i].drops)
-			return err_set(e, EPROTO, "chain %s is not as loaded", expected[i].name);
+	for (size_t i = 0; i < ARRAY_LEN(chains); i++)
+		if (!f.chains[i] || f.surplus)
+			return err_set(e, EPROTO, "the chains and rules are not as loaded");
+	for (size_t i = 0; i < wanted.n_rules; i++)
+		if (!f.rules[i])
+			return err_set(e, EPROTO, "a rule of chain %s is missing",
+			               wanted.rules[i].chain);
 	return 0;
 }
 
-/* One end of a span: an address times two, plus one for the end of a span. */
-struct edges {
-	uint64_t at[2 * DENY_MAX];
+/*
+ * What a set holds, as numbers that sort: an end of a span is its address times two,
+ * plus one for the end; a key of an endpoint is its address and port.
+ */
+struct content {
+	uint64_t at[2 * POLICY_CELLS_MAX + 2];
 	size_t n;
+	bool malformed;
+	bool endpoints;
 };
 
-static uint64_t edge_of(struct nftnl_set_elem *x)
+static void add_number(struct content *c, uint64_t number)
+{
+	if (c->n < ARRAY_LEN(c->at))
+		c->at[c->n++] = number;
+	else
+		c->malformed = true;
+}
+
+static void add_edge(struct content *c, struct nftnl_set_elem *x)
 {
 	uint32_t len = 0;
 	uint32_t flags = 0;
@@ -121,31 +168,60 @@ static uint64_t edge_of(struct nftnl_set_elem *x)
 	if (nftnl_set_elem_is_set(x, NFTNL_SET_ELEM_FLAGS))
 		flags = nftnl_set_elem_get_u32(x, NFTNL_SET_ELEM_FLAGS);
 	if (!key || len != sizeof(*key))
-		return UINT64_MAX; /* equals no expected edge */
-	return (uint64_t)ntohl(*key) * 2 + ((flags & NFT_SET_ELEM_INTERVAL_END) != 0);
+		c->malformed = true;
+	else
+		add_number(c,
+		           (uint64_t)ntohl(*key) * 2 + ((flags & NFT_SET_ELEM_INTERVAL_END) != 0));
+}
+
+static void add_endpoint(struct content *c, struct nftnl_set_elem *x, uint16_t attribute)
+{
+	uint32_t len = 0;
+	const void *key = nftnl_set_elem_get(x, attribute, &len);
+	struct nft_endpoint end;
+
+	if (!key || len != sizeof(end)) {
+		c->malformed = true;
+		return;
+	}
+	memcpy(&end, key, sizeof(end));
+	add_number(c, (uint64_t)ntohl(end.addr) << 16 | ntohs(end.port));
+}
+
+static void add_elements(struct content *c, const struct nftnl_set *s)
+{
+	struct nftnl_set_elems_iter *iter = nftnl_set_elems_iter_create(s);
+	struct nftnl_set_elem *x;
+
+	if (!iter) {
+		c->malformed = true;
+		return;
+	}
+	while ((x = nftnl_set_elems_iter_next(iter))) {
+		if (c->endpoints) {
+			add_endpoint(c, x, NFTNL_SET_ELEM_KEY);
+			add_endpoint(c, x, NFTNL_SET_ELEM_KEY_END);
+		} else {
+			add_edge(c, x);
+		}
+	}
+	nftnl_set_elems_iter_destroy(iter);
 }
 
 static int take_elements(const struct nlmsghdr *m, void *ctx)
 {
 	struct nftnl_set *s = nftnl_set_alloc();
-	struct nftnl_set_elems_iter *iter = NULL;
-	struct nftnl_set_elem *x;
-	struct edges *edges = ctx;
+	bool whole = s && nftnl_set_elems_nlmsg_parse(m, s) == 0;
 
-	if (s && nftnl_set_elems_nlmsg_parse(m, s) == 0)
-		iter = nftnl_set_elems_iter_create(s);
-	while (iter && (x = nftnl_set_elems_iter_next(iter)) && edges->n < ARRAY_LEN(edges->at)) {
-		edges->at[edges->n++] = edge_of(x);
-	}
-	if (iter)
-		nftnl_set_elems_iter_destroy(iter);
+	if (whole)
+		add_elements(ctx, s);
 	if (s)
 		nftnl_set_free(s);
 	errno = EPROTO;
-	return iter ? MNL_CB_OK : MNL_CB_ERROR;
+	return whole ? MNL_CB_OK : MNL_CB_ERROR;
 }
 
-static int order_edges(const void *a, const void *b)
+static int order(const void *a, const void *b)
 {
 	const uint64_t *x = a;
 	const uint64_t *y = b;
@@ -153,48 +229,69 @@ static int order_edges(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-static bool same_spans(struct edges *edges, const struct deny *d)
+static void expect_spans(struct content *c, const struct deny *d)
 {
-	size_t at = 0;
-
-	qsort(edges->at, edges->n, sizeof(edges->at[0]), order_edges);
 	for (size_t i = 0; i < d->n; i++) {
-		if (at >= edges->n || edges->at[at++] != (uint64_t)d->spans[i].first * 2)
-			return false;
-		if (d->spans[i].last == UINT32_MAX)
-			continue;
-		if (at >= edges->n || edges->at[at++] != ((uint64_t)d->spans[i].last + 1) * 2 + 1)
-			return false;
+		add_number(c, (uint64_t)d->spans[i].first * 2);
+		if (d->spans[i].last != UINT32_MAX)
+			add_number(c, ((uint64_t)d->spans[i].last + 1) * 2 + 1);
 	}
-	return at == edges->n;
 }
 
-static int verify_denied(struct nl *nl, const struct deny *d, struct err *e)
+static void expect_endpoints(struct content *c, const struct policy *p)
+{
+	for (size_t i = 0; i < p->n_cells; i++) {
+		const struct policy_cell *cell = &p->cells[i];
+
+		add_number(c, (uint64_t)cell->addrs.first << 16 | cell->ports.first);
+		add_number(c, (uint64_t)cell->addrs.last << 16 | cell->ports.last);
+	}
+}
+
+static int read_set(struct nl *nl, const char *name, struct content *c, struct err *e)
 {
 	_Alignas(struct nlmsghdr) char buf[NL_MSG_MAX];
-	auto_free struct edges *edges = calloc(1, sizeof(*edges));
 	struct nftnl_set *s = nftnl_set_alloc();
-	int got = -1;
 
-	if (edges && s) {
-		nftnl_set_set_str(s, NFTNL_SET_TABLE, NFT_TABLE);
-		nftnl_set_set_str(s, NFTNL_SET_NAME, NFT_SET_DENIED);
-		nftnl_set_nlmsg_build_payload(new_query(nl, buf, NFT_MSG_GETSETELEM, NLM_F_DUMP),
-		                              s);
-		got = nl_query(nl, (void *)buf, take_elements, edges, e);
-	} else {
-		err_set(e, ENOMEM, "no memory for the denied addresses");
-	}
-	if (s)
-		nftnl_set_free(s);
-	if (got == 0 && !same_spans(edges, d))
-		return err_set(e, EPROTO, "the denied addresses are not as loaded");
-	return got;
+	if (!s)
+		return err_set(e, ENOMEM, "no memory for a set");
+	nftnl_set_set_str(s, NFTNL_SET_TABLE, NFT_TABLE);
+	nftnl_set_set_str(s, NFTNL_SET_NAME, name);
+	nftnl_set_nlmsg_build_payload(new_query(nl, buf, NFT_MSG_GETSETELEM, NLM_F_DUMP), s);
+	nftnl_set_free(s);
+	return nl_query(nl, (void *)buf, take_elements, c, e);
 }
 
-int nft_verify(struct nl *nl, const struct deny *d, struct err *e)
+/* d: spans expected; NULL: the endpoints of p. */
+static int verify_set(struct nl *nl, const char *name, const struct policy *p, const struct deny *d,
+                      struct err *e)
 {
-	if (verify_rules(nl, e) < 0 || verify_denied(nl, d, e) < 0)
+	auto_free struct content *held = calloc(1, sizeof(*held));
+	auto_free struct content *wanted = calloc(1, sizeof(*wanted));
+
+	if (!held || !wanted)
+		return err_set(e, ENOMEM, "no memory for a set");
+	held->endpoints = !d;
+	if (read_set(nl, name, held, e) < 0)
+		return -1;
+	if (d)
+		expect_spans(wanted, d);
+	else
+		expect_endpoints(wanted, p);
+	qsort(held->at, held->n, sizeof(held->at[0]), order);
+	qsort(wanted->at, wanted->n, sizeof(wanted->at[0]), order);
+	if (held->malformed || wanted->malformed || held->n != wanted->n ||
+	    memcmp(held->at, wanted->at, held->n * sizeof(held->at[0])) != 0)
+		return err_set(e, EPROTO, "the set %s is not as loaded", name);
+	return 0;
+}
+
+int nft_verify(struct nl *nl, const struct policy *p, struct err *e)
+{
+	if (verify_rules(nl, p, e) < 0 || verify_set(nl, NFT_SET_LOCAL, p, &p->local, e) < 0 ||
+	    verify_set(nl, NFT_SET_DENIED, p, &p->denied, e) < 0 ||
+	    verify_set(nl, NFT_SET_ALLOWED, p, &p->allowed, e) < 0 ||
+	    verify_set(nl, NFT_SET_ENDPOINTS, p, NULL, e) < 0)
 		return err_wrap(e, "read the packet rules back");
 	return 0;
 }

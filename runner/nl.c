@@ -8,18 +8,21 @@
 #include <unistd.h>
 
 #define ANSWER_MAX ((size_t)64 * 1024)
+#define SEND_MAX   (256 * 1024) /* the kernel takes what it allows everybody, doubled */
 
 int nl_open_fd(int bus, int *ret_fd, struct err *e)
 {
 	struct sockaddr_nl addr = { .nl_family = AF_NETLINK };
 	struct timeval wait = { .tv_sec = NL_TIMEOUT_MS / 1000 };
 	auto_close int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, bus);
+	int room = SEND_MAX;
 	int on = 1;
 
 	if (fd < 0)
 		return err_errno(e, "open a netlink socket");
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) < 0 ||
 	    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)) < 0 ||
 	    setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof(on)) < 0)
 		return err_errno(e, "set up a netlink socket");
 	if (bind(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)

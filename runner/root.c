@@ -17,6 +17,7 @@
  */
 #include "runner/root.h"
 
+#include "common/buf.h"
 #include "common/fd.h"
 #include "runner/bundle.h"
 #include "runner/cell.h"
@@ -116,17 +117,40 @@ static int mount_proc(struct err *e)
 	return 0;
 }
 
+/*
+ * Without a resolver, the C library asks the sandbox's own loopback, where a lookup
+ * fails at once unless the tenant has put a name server there.
+ */
+static void write_resolver(const struct egress *g, struct buf *out)
+{
+	if (g->dns == DNS_OFF)
+		buf_adds(out, "# This sandbox has no resolver.\noptions timeout:1 attempts:1\n");
+	if (g->dns == DNS_HOST)
+		buf_adds(out, "nameserver " CELL_DNS_TEXT "\n");
+	for (size_t i = 0; i < g->n_resolvers; i++) {
+		uint32_t a = g->resolvers[i];
+
+		buf_addf(out, "nameserver %u.%u.%u.%u\n", a >> 24, a >> 16 & 255, a >> 8 & 255,
+		         a & 255);
+	}
+	if (g->dns != DNS_OFF)
+		buf_adds(out, "options timeout:2 attempts:2\n");
+}
+
 static int fill_rootfs(const struct runner_args *args, struct err *e)
 {
-	static const char resolver[] =
-		"nameserver " CELL_DNS_TEXT "\noptions timeout:2 attempts:2\n";
+	auto_buf struct buf resolver = BUF_INIT(1024);
+
+	write_resolver(&args->egress, &resolver);
+	if (buf_failed(&resolver))
+		return err_set(e, ENOMEM, "no memory for resolv.conf");
 
 	if (bind_path(args->rootfs, "rootfs", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, e) < 0)
 		return -1;
 	if (bind_path(args->guest, "rootfs" BUNDLE_GUEST, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, e) <
 	    0)
 		return err_wrap(e, "put the guest into the root filesystem");
-	if (write_file("bundle/resolv.conf", resolver, sizeof(resolver) - 1, e) < 0)
+	if (write_file("bundle/resolv.conf", resolver.data, resolver.len, e) < 0)
 		return -1;
 	if (bind_path("bundle/resolv.conf", "rootfs/etc/resolv.conf",
 	              MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, e) < 0)

@@ -6,10 +6,11 @@
 
 #include "common/err.h"
 #include "runner/args.h"
-#include "runner/deny.h"
+#include "runner/cgroup.h"
 #include "runner/lock.h"
 #include "runner/nl.h"
 #include "runner/output.h"
+#include "runner/policy.h"
 #include "runner/slirp.h"
 
 #include <stdbool.h>
@@ -19,13 +20,16 @@
 #define EXIT_ORDERLY 0
 #define EXIT_REFUSED 2
 #define EXIT_LOST    3
+#define EXIT_MEMORY  4 /* the leaf cgroup's limit of memory ended the sandbox */
+#define EXIT_PIDS    5 /* the leaf cgroup's limit of processes did */
 
 struct runner {
 	const struct runner_args *args;
 	struct lock lock;
-	int signals; /* signalfd of TERM, INT, HUP, CHLD and USR1, which are blocked */
-	int routes;  /* watch on what is local to the host */
-	struct deny deny;
+	struct cgroup cgroup; /* without a leaf in the development boundary */
+	int signals;          /* signalfd of TERM, INT, HUP, CHLD and USR1, which are blocked */
+	int routes;           /* watch on what is local to the host; -1 without a network */
+	struct policy policy;
 	struct nl rules; /* NETFILTER socket of the router's network namespace */
 	pid_t router;    /* 0: none, or reaped */
 	pid_t box;

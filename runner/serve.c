@@ -83,7 +83,9 @@ static void log_counters(struct runner *r)
 	struct nft_counters c;
 	struct err e = ERR_INIT;
 
-	if (nft_read_counters(&r->rules, &c, &e) < 0)
+	if (r->policy.mode == EGRESS_NONE)
+		log_info("egress none");
+	else if (nft_read_counters(&r->rules, &c, &e) < 0)
 		log_warn("%s", e.text);
 	else
 		log_info("egress accepted=%llu refused=%llu", (unsigned long long)c.accepted,
@@ -109,14 +111,14 @@ static bool take_signals(struct runner *r)
 
 static int take_routes(struct runner *r, struct err *e)
 {
-	int grew = local_update(r->routes, &r->deny, e);
+	int grew = local_update(r->routes, &r->policy.local, e);
 
 	if (grew < 0)
 		return -1;
 	if (grew == 0)
 		return 0;
 	log_info("the host has new local addresses; they are denied from now on");
-	return nft_deny(&r->rules, &r->deny, e);
+	return nft_refuse_local(&r->rules, &r->policy, e);
 }
 
 static void take_outputs(struct runner *r)
@@ -138,8 +140,11 @@ static void fill_poll(const struct runner *r, struct pollfd p[SOURCES])
 	p[SOURCE_SLIRP] = (struct pollfd){ .fd = r->slirp_output.fd, .events = POLLIN };
 }
 
-/* The channel closes when runsc is executed; a record before that is its failure to. */
-static void take_channel(struct runner *r)
+/*
+ * The channel closes when runsc is executed; a record before that is its failure to.
+ * Then the sandbox's limits are read from its own cgroup once more.
+ */
+static int take_channel(struct runner *r, struct err *e)
 {
 	struct report none;
 	struct err why = ERR_INIT;
@@ -147,6 +152,9 @@ static void take_channel(struct runner *r)
 	if (report_wait(r->channel, REPORT_GO, 0, 0, &none, &why) < 0 && why.code != EPIPE)
 		r->box_reason = why;
 	fd_close(&r->channel);
+	if (r->cgroup.dir < 0 || r->box == 0)
+		return 0;
+	return cgroup_verify(&r->cgroup, r->box, e);
 }
 
 static bool input_ended(void)
@@ -167,8 +175,8 @@ static int serve_turn(struct runner *r, struct err *e)
 		return EXIT_LOST;
 	}
 	take_outputs(r);
-	if (p[SOURCE_CHANNEL].revents)
-		take_channel(r);
+	if (p[SOURCE_CHANNEL].revents && take_channel(r, e) < 0)
+		return EXIT_LOST;
 	if (p[SOURCE_SIGNALS].revents && take_signals(r))
 		return EXIT_ORDERLY;
 	/* A guest that ends because its input did is as quick as the message of it. */
@@ -178,7 +186,7 @@ static int serve_turn(struct runner *r, struct err *e)
 		*e = r->box_reason;
 		return r->box_refused ? EXIT_REFUSED : EXIT_LOST;
 	}
-	if (r->slirp.pid == 0) {
+	if (r->slirp.pid == 0 && r->policy.mode != EGRESS_NONE) {
 		err_set(e, ECHILD, "slirp4netns ended; the sandbox ends with it");
 		return EXIT_LOST;
 	}
@@ -189,6 +197,28 @@ static int serve_turn(struct runner *r, struct err *e)
 	return -1;
 }
 
+/* What the kernel says of the end goes before what was seen of it. */
+static int find_cause(const struct runner *r, int code, struct err *e)
+{
+	const struct limits *l = &r->args->limits;
+
+	switch (code == EXIT_ORDERLY ? CGROUP_OTHER : cgroup_cause(&r->cgroup)) {
+	case CGROUP_MEMORY:
+		err_set(e, ENOMEM, "the sandbox needed more than its %llu MiB of memory",
+		        (unsigned long long)(l->memory >> 20));
+		return EXIT_MEMORY;
+	case CGROUP_PROCESSES:
+		err_set(e, EAGAIN,
+		        "the sandbox needed more tasks of the host than its %u processes account "
+		        "for",
+		        l->processes);
+		return EXIT_PIDS;
+	case CGROUP_OTHER:
+		break;
+	}
+	return code;
+}
+
 int runner_serve(struct runner *r, struct err *e)
 {
 	int code;
@@ -196,6 +226,7 @@ int runner_serve(struct runner *r, struct err *e)
 	do
 		code = serve_turn(r, e);
 	while (code < 0);
+	code = find_cause(r, code, e);
 	take_outputs(r);
 	output_log_tail(&r->errors);
 	if (code != EXIT_ORDERLY)
@@ -229,28 +260,40 @@ static bool await_children(struct runner *r, uint64_t deadline)
 	}
 }
 
+/* No child is left, and nothing in the leaf, which is then gone; false at the deadline. */
+static bool is_quiet(struct runner *r)
+{
+	uint64_t deadline = clock_mono_ms() + KILL_MS;
+
+	return await_children(r, deadline) && cgroup_remove(&r->cgroup, deadline);
+}
+
+static void end_children(struct runner *r)
+{
+	bool quiet;
+
+	signal_child(r->router, SIGKILL);
+	signal_child(r->box, SIGTERM);
+	slirp_close(&r->slirp);
+	(void)await_children(r, clock_mono_ms() + TERM_MS);
+	signal_child(r->box, SIGKILL);
+	signal_child(r->slirp.pid, SIGKILL);
+	cgroup_kill(&r->cgroup);
+	quiet = is_quiet(r);
+	if (!quiet)
+		log_error("the sandbox does not end; this runner stops itself and keeps the "
+		          "tenant's lock");
+	while (!quiet) {
+		(void)raise(SIGSTOP);
+		quiet = is_quiet(r);
+	}
+}
+
 void runner_end(struct runner *r)
 {
-	bool quiet = false;
-
-	if (r->signals >= 0) {
-		fd_close(&r->channel);
-		signal_child(r->router, SIGKILL);
-		signal_child(r->box, SIGTERM);
-		slirp_close(&r->slirp);
-		quiet = await_children(r, clock_mono_ms() + TERM_MS);
-		signal_child(r->box, SIGKILL);
-		signal_child(r->slirp.pid, SIGKILL);
-		quiet = quiet || await_children(r, clock_mono_ms() + KILL_MS);
-		if (!quiet)
-			log_error(
-				"the sandbox does not end; this runner stops itself and keeps the "
-				"tenant's lock");
-		while (!quiet) {
-			(void)raise(SIGSTOP);
-			quiet = await_children(r, clock_mono_ms() + KILL_MS);
-		}
-	}
+	fd_close(&r->channel);
+	if (r->signals >= 0)
+		end_children(r);
 	output_close(&r->errors);
 	output_close(&r->log);
 	output_close(&r->slirp_output);

@@ -94,7 +94,8 @@ static no_return void slirp_main(const struct slirp_plan *plan, const int *fds, 
 	_exit(125);
 }
 
-int slirp_start(const char *program, int user, int net, struct slirp *ret, struct err *e)
+int slirp_start(const char *program, int user, int net, int cgroup, struct slirp *ret,
+                struct err *e)
 {
 	const struct slirp_plan plan = { program, user, getpid() };
 	int output[2] = { -1, -1 };
@@ -107,7 +108,7 @@ int slirp_start(const char *program, int user, int net, struct slirp *ret, struc
 		err_errno(e, "make a pipe");
 		pid = -1;
 	} else {
-		pid = child_clone(0, e);
+		pid = child_clone_into(cgroup, 0, e);
 	}
 	if (pid == 0) {
 		const int fds[] = { -1, output[1], output[1], net, ready[1], ending[0] };

@@ -17,11 +17,11 @@ struct slirp {
 
 /*
  * Start program for the network namespace net, in the user namespace user but in
- * this process's network namespace.  Both descriptors stay the caller's; what is
- * in *ret becomes the caller's.
+ * this process's network namespace, and in a cgroup (-1: ours).  The descriptors stay
+ * the caller's; what is in *ret becomes the caller's.
  */
-int slirp_start(const char *program, int user, int net, struct slirp *ret, struct err *e)
-	must_check;
+int slirp_start(const char *program, int user, int net, int cgroup, struct slirp *ret,
+                struct err *e) must_check;
 
 /* Wait until it is ready. */
 int slirp_wait(struct slirp *s, struct err *e) must_check;

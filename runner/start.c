@@ -6,10 +6,14 @@
  *   2 places      must find the two directories as they were declared
  *   3 programs    must find all it will execute, to refuse with one clear reason
  *   4 locals      must watch what is local to the host before it takes stock
- *   5 namespaces  makes router and box, which wait until they have been recorded
- *   6 slirp       starts the user-mode network of the router
- *   7 rules       loads the policy while the sandbox is still empty, and reads it back
- *   8 run         joins the two namespaces and lets the box execute runsc
+ *   5 cgroup      makes the leaf that every process made from here on is born in
+ *   6 namespaces  makes router and box, which wait until they have been recorded
+ *   7 slirp       starts the user-mode network of the router
+ *   8 rules       loads the policy while the sandbox is still empty, and reads it back
+ *   9 run         joins the two namespaces and lets the box execute runsc
+ *
+ * Stages 7 and 8, and all that joins the two namespaces, are left out for a sandbox
+ * that gets no network.
  */
 #include "runner/runner.h"
 
@@ -44,6 +48,7 @@ void runner_init(struct runner *r, const struct runner_args *args)
 	*r = (struct runner){
 		.args = args,
 		.lock = LOCK_INIT,
+		.cgroup = { .parent = -1, .dir = -1 },
 		.signals = -1,
 		.routes = -1,
 		.rules = NL_INIT,
@@ -53,6 +58,11 @@ void runner_init(struct runner *r, const struct runner_args *args)
 		.log = { .fd = -1 },
 		.slirp_output = { .fd = -1 },
 	};
+}
+
+static bool has_network(const struct runner *r)
+{
+	return r->args->egress.mode != EGRESS_NONE;
 }
 
 static int block_signals(struct runner *r, struct err *e)
@@ -156,10 +166,13 @@ static int check_rootfs(const char *rootfs, struct err *e)
 
 static int stage_programs(const struct runner_args *a, struct err *e)
 {
-	if (check_tun(e) < 0 ||
-	    check_program(a->runsc, "install runsc, or name it with --runsc", e) < 0 ||
-	    check_program(a->slirp4netns, "install slirp4netns, or name it with --slirp4netns", e) <
-	            0 ||
+	if (a->egress.mode != EGRESS_NONE &&
+	    (check_tun(e) < 0 || check_program(a->slirp4netns,
+	                                       "install slirp4netns, or name it with "
+	                                       "--slirp4netns",
+	                                       e) < 0))
+		return -1;
+	if (check_program(a->runsc, "install runsc, or name it with --runsc", e) < 0 ||
 	    check_program(a->guest, "install cloister-guest, or name it with --guest", e) < 0)
 		return -1;
 	return check_rootfs(a->rootfs, e);
@@ -169,13 +182,27 @@ static int stage_programs(const struct runner_args *a, struct err *e)
 
 static int stage_locals(struct runner *r, struct err *e)
 {
-	deny_init(&r->deny);
-	if (local_watch(&r->routes, e) < 0)
+	if (policy_init(&r->policy, &r->args->egress, e) < 0)
 		return -1;
-	return local_snapshot(&r->deny, e);
+	if (!has_network(r))
+		return 0;
+	if (local_watch(&r->routes, e) < 0 || local_snapshot(&r->policy.local, e) < 0)
+		return -1;
+	return policy_check(&r->policy, e);
 }
 
-/* -- 5 namespaces --------------------------------------------------------------- */
+/* -- 5 cgroup ------------------------------------------------------------------- */
+
+static int stage_cgroup(struct runner *r, struct err *e)
+{
+	const struct runner_args *a = r->args;
+
+	if (a->boundary != BOUNDARY_SERVICE)
+		return 0;
+	return cgroup_make(a->cgroup, &a->tenant, &a->limits, &r->cgroup, e);
+}
+
+/* -- 6 namespaces --------------------------------------------------------------- */
 
 /* Both ends of everything that the two processes need; those of the runner come first. */
 struct joints {
@@ -270,7 +297,7 @@ static int clone_router(struct runner *r, struct joints *j, const struct buf *co
 	};
 	uid_t uid = geteuid();
 	gid_t gid = getegid();
-	pid_t pid = child_clone(CLONE_NEWUSER | CLONE_NEWNET, e);
+	pid_t pid = child_clone_into(r->cgroup.dir, CLONE_NEWUSER | CLONE_NEWNET, e);
 
 	if (pid == 0)
 		router_main(&plan, uid, gid);
@@ -286,7 +313,7 @@ static int stage_namespaces(struct runner *r, struct spaces *s, struct err *e)
 	auto_buf struct buf config = BUF_INIT(BUNDLE_MAX);
 	struct report made;
 
-	bundle_write(&config);
+	bundle_write(&r->args->limits, &config);
 	if (buf_failed(&config))
 		return err_set(e, ENOMEM, "no memory for the bundle");
 	if (joints_open(&j, e) < 0 || make_debug_log(r->args->debug_log, e) < 0 ||
@@ -307,27 +334,53 @@ static int stage_namespaces(struct runner *r, struct spaces *s, struct err *e)
 	return let_go(r, r->channel, r->box, e);
 }
 
-/* -- 6 slirp -------------------------------------------------------------------- */
+/* -- 7 slirp -------------------------------------------------------------------- */
 
 static int stage_slirp(struct runner *r, struct spaces *s, struct err *e)
 {
-	if (slirp_start(r->args->slirp4netns, s->user, s->net, &r->slirp, e) < 0)
+	if (!has_network(r))
+		return 0;
+	if (slirp_start(r->args->slirp4netns, s->user, s->net, r->cgroup.dir, &r->slirp, e) < 0)
 		return err_wrap(e, "start slirp4netns");
 	output_init(&r->slirp_output, fd_take(&r->slirp.output), "slirp4netns", false);
 	return lock_record(&r->lock, r->slirp.pid, e);
 }
 
-/* -- 7 rules -------------------------------------------------------------------- */
+/* -- 8 rules -------------------------------------------------------------------- */
 
 static int stage_rules(struct runner *r, struct err *e)
 {
+	if (!has_network(r))
+		return 0;
 	/* What became local since the snapshot. */
-	if (local_update(r->routes, &r->deny, e) < 0 || nft_load(&r->rules, &r->deny, e) < 0)
+	if (local_update(r->routes, &r->policy.local, e) < 0 || policy_check(&r->policy, e) < 0 ||
+	    nft_load(&r->rules, &r->policy, e) < 0)
 		return -1;
-	return nft_verify(&r->rules, &r->deny, e);
+	return nft_verify(&r->rules, &r->policy, e);
 }
 
-/* -- 8 run ---------------------------------------------------------------------- */
+/* -- 9 run ---------------------------------------------------------------------- */
+
+static int set_up_router(struct runner *r, struct spaces *s, struct err *e)
+{
+	if (link_add_pair(&s->links, CELL_ROUTER, CELL_INSIDE, r->box, e) < 0 ||
+	    link_no_ipv6(&s->links, CELL_ROUTER, e) < 0 ||
+	    link_forward(&s->links, CELL_ROUTER, e) < 0 ||
+	    link_add_address(&s->links, CELL_ROUTER, CELL_ROUTER_ADDR, CELL_PREFIX, e) < 0 ||
+	    link_up(&s->links, CELL_ROUTER, e) < 0)
+		return err_wrap(e, "set up the router");
+	return 0;
+}
+
+static int set_up_box(struct spaces *s, struct err *e)
+{
+	if (link_no_ipv6(&s->box_links, CELL_INSIDE, e) < 0 ||
+	    link_add_address(&s->box_links, CELL_INSIDE, CELL_INSIDE_ADDR, CELL_PREFIX, e) < 0 ||
+	    link_up(&s->box_links, CELL_INSIDE, e) < 0 ||
+	    link_add_default_route(&s->box_links, CELL_ROUTER_ADDR, e) < 0)
+		return err_wrap(e, "set up the sandbox's network");
+	return 0;
+}
 
 static int join_namespaces(struct runner *r, struct spaces *s, struct err *e)
 {
@@ -336,19 +389,11 @@ static int join_namespaces(struct runner *r, struct spaces *s, struct err *e)
 	if (report_wait(r->channel, REPORT_LINKS, 1, STEP_TIMEOUT_MS, &links, e) < 0 ||
 	    nl_adopt(links.fds[0], &s->box_links, e) < 0)
 		return err_wrap(e, "make the sandbox's namespaces");
-	if (link_add_pair(&s->links, CELL_ROUTER, CELL_INSIDE, r->box, e) < 0 ||
-	    link_no_ipv6(&s->links, CELL_ROUTER, e) < 0 ||
-	    link_forward(&s->links, CELL_ROUTER, e) < 0 ||
-	    link_add_address(&s->links, CELL_ROUTER, CELL_ROUTER_ADDR, CELL_PREFIX, e) < 0 ||
-	    link_up(&s->links, CELL_ROUTER, e) < 0)
-		return err_wrap(e, "set up the router");
-	if (link_up(&s->box_links, "lo", e) < 0 ||
-	    link_no_ipv6(&s->box_links, CELL_INSIDE, e) < 0 ||
-	    link_add_address(&s->box_links, CELL_INSIDE, CELL_INSIDE_ADDR, CELL_PREFIX, e) < 0 ||
-	    link_up(&s->box_links, CELL_INSIDE, e) < 0 ||
-	    link_add_default_route(&s->box_links, CELL_ROUTER_ADDR, e) < 0)
+	if (link_up(&s->box_links, "lo", e) < 0)
 		return err_wrap(e, "set up the sandbox's network");
-	return 0;
+	if (!has_network(r))
+		return 0;
+	return set_up_router(r, s, e) < 0 ? -1 : set_up_box(s, e);
 }
 
 static int wait_for_slirp(struct runner *r, struct err *e)
@@ -363,14 +408,31 @@ static int wait_for_slirp(struct runner *r, struct err *e)
 	return err_set(e, why.code, "%.150s: %s", why.text, *last ? last : "it gave no reason");
 }
 
+static int await_network(struct runner *r, struct spaces *s, struct err *e)
+{
+	if (!has_network(r))
+		return 0;
+	return wait_for_slirp(r, e) < 0 ? -1 : link_forward(&s->links, CELL_TAP, e);
+}
+
+/* Both are where the kernel counts them, before anything of the tenant is. */
+static int verify_cgroup(const struct runner *r, struct err *e)
+{
+	if (r->cgroup.dir < 0)
+		return 0;
+	if (r->slirp.pid > 0 && cgroup_verify(&r->cgroup, r->slirp.pid, e) < 0)
+		return -1;
+	return cgroup_verify(&r->cgroup, r->box, e);
+}
+
 static int stage_run(struct runner *r, struct spaces *s, struct err *e)
 {
 	const struct report run = { .step = REPORT_RUN };
 	struct report root;
 
-	if (join_namespaces(r, s, e) < 0 || wait_for_slirp(r, e) < 0 ||
-	    link_forward(&s->links, CELL_TAP, e) < 0 ||
-	    report_wait(r->channel, REPORT_ROOT, 0, STEP_TIMEOUT_MS, &root, e) < 0)
+	if (join_namespaces(r, s, e) < 0 || await_network(r, s, e) < 0 ||
+	    report_wait(r->channel, REPORT_ROOT, 0, STEP_TIMEOUT_MS, &root, e) < 0 ||
+	    verify_cgroup(r, e) < 0)
 		return -1;
 	return report_send(r->channel, &run, e);
 }
@@ -393,7 +455,7 @@ int runner_start(struct runner *r, struct err *e)
 	if (block_signals(r, e) < 0 ||
 	    lock_take(r->args->runtime_dir, &r->args->tenant, &r->lock, e) < 0 ||
 	    stage_places(r->args, e) < 0 || stage_programs(r->args, e) < 0 ||
-	    stage_locals(r, e) < 0)
+	    stage_locals(r, e) < 0 || stage_cgroup(r, e) < 0)
 		return -1;
 	if (stage_namespaces(r, &s, e) == 0 && stage_slirp(r, &s, e) == 0 &&
 	    stage_rules(r, e) == 0 && stage_run(r, &s, e) == 0 && let_go_of_output(e) == 0)

@@ -4,18 +4,25 @@
 #include "common/json.h"
 #include "runner/bundle.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-static struct json *parse_bundle(void)
+static struct json *parse_bundle_of(uint64_t memory, uint32_t processes)
 {
+	const struct limits limits = { .memory = memory, .processes = processes };
 	auto_buf struct buf text = BUF_INIT(BUNDLE_MAX);
 	struct err e = ERR_INIT;
 	struct json *spec = NULL;
 
-	bundle_write(&text);
+	bundle_write(&limits, &text);
 	assert_false(buf_failed(&text));
 	assert_int_equal(json_parse(text.data, text.len, &spec, &e), 0);
 	return spec;
+}
+
+static struct json *parse_bundle(void)
+{
+	return parse_bundle_of(UINT64_C(2) << 30, 512);
 }
 
 static const struct json *find(const struct json *array, const char *key, const char *value)
@@ -112,6 +119,40 @@ static void test_memory_is_bounded(void **state)
 	assert_true(has(json_get(find(mounts, "destination", "/run"), "options"), "size=16m"));
 }
 
+static uint64_t megabytes_in_memory(const struct json *mounts)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < json_len(mounts); i++) {
+		const struct json *options = json_get(json_at(mounts, i), "options");
+
+		for (size_t k = 0; k < json_len(options); k++)
+			if (strncmp(json_str(json_at(options, k)), "size=", 5) == 0)
+				sum += strtoull(json_str(json_at(options, k)) + 5, NULL, 10);
+	}
+	return sum;
+}
+
+/* At the smallest and the largest memory: something, and well below it. */
+static void test_limits(void **state)
+{
+	static const uint64_t sizes[] = { 256, 257, 2048, 1048576 };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		auto_json struct json *spec = parse_bundle_of(sizes[i] << 20, 16);
+		const struct json *limits = json_get(json_get(spec, "process"), "rlimits");
+		uint64_t sum = megabytes_in_memory(json_get(spec, "mounts"));
+
+		assert_true(sum > sizes[i] / 10 && sum <= sizes[i] / 5 + 1);
+		assert_false(has(
+			json_get(find(json_get(spec, "mounts"), "destination", "/run"), "options"),
+			"size=0m"));
+		assert_int_equal(json_int(json_get(find(limits, "type", "RLIMIT_NPROC"), "hard")),
+		                 16);
+	}
+}
+
 static void test_namespaces(void **state)
 {
 	auto_json struct json *spec = parse_bundle();
@@ -132,9 +173,8 @@ static void test_namespaces(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_process),
-		cmocka_unit_test(test_mounts),
-		cmocka_unit_test(test_memory_is_bounded),
+		cmocka_unit_test(test_process),           cmocka_unit_test(test_mounts),
+		cmocka_unit_test(test_memory_is_bounded), cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_namespaces),
 	};
 

@@ -49,7 +49,7 @@ static void test_special_ranges(void **state)
 	struct deny d;
 
 	(void)state;
-	deny_init(&d);
+	deny_init_special(&d);
 	assert_sound(&d);
 	for (size_t i = 0; i < ARRAY_LEN(denied); i++)
 		assert_true(deny_has(&d, denied[i]));

@@ -14,7 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct deny deny;
+static struct egress egress;
+static struct policy policy;
 
 /* The policy loaded into a fresh namespace; the socket in *state. */
 static int load(void **state)
@@ -27,11 +28,14 @@ static int load(void **state)
 		perror("unshare");
 		return -1;
 	}
-	deny_init(&deny);
+	if (policy_init(&policy, &egress, &e) < 0) {
+		print_error("%s\n", e.text);
+		return -1;
+	}
 	nl = (struct nl)NL_INIT;
 	*state = &nl;
 	if (nl_open_fd(NETLINK_NETFILTER, &fd, &e) == 0 && nl_adopt(fd, &nl, &e) == 0 &&
-	    nft_load(&nl, &deny, &e) == 0)
+	    nft_load(&nl, &policy, &e) == 0)
 		return 0;
 	print_error("%s\n", e.text);
 	return -1;
@@ -48,13 +52,13 @@ static void test_loaded_policy_verifies(void **state)
 	struct nft_counters c = { 9, 9 };
 	struct err e = ERR_INIT;
 
-	assert_int_equal(nft_verify(*state, &deny, &e), 0);
+	assert_int_equal(nft_verify(*state, &policy, &e), 0);
 	assert_int_equal(nft_read_counters(*state, &c, &e), 0);
 	assert_int_equal(c.accepted, 0);
 	assert_int_equal(c.refused, 0);
 	/* A policy is there already: a second one is not laid over it. */
-	assert_int_equal(nft_load(*state, &deny, &e), -1);
-	assert_int_equal(nft_verify(*state, &deny, &e), 0);
+	assert_int_equal(nft_load(*state, &policy, &e), -1);
+	assert_int_equal(nft_verify(*state, &policy, &e), 0);
 }
 
 static void test_other_addresses_do_not_verify(void **state)
@@ -63,31 +67,35 @@ static void test_other_addresses_do_not_verify(void **state)
 	struct err e = ERR_INIT;
 
 	for (size_t i = 0; i < ARRAY_LEN(spans); i++) {
-		struct deny other = deny;
+		static struct policy other;
 
-		assert_int_equal(deny_add(&other, spans[i].first, spans[i].last, &e), 1);
+		other = policy;
+		assert_int_equal(deny_add(&other.local, spans[i].first, spans[i].last, &e), 1);
 		assert_int_equal(nft_verify(*state, &other, &e), -1);
-		assert_non_null(strstr(e.text, "denied addresses"));
-		assert_int_equal(nft_deny(*state, &other, &e), 0);
+		assert_non_null(strstr(e.text, "set local"));
+		assert_int_equal(nft_refuse_local(*state, &other, &e), 0);
 		assert_int_equal(nft_verify(*state, &other, &e), 0);
-		assert_int_equal(nft_verify(*state, &deny, &e), -1);
-		assert_int_equal(nft_deny(*state, &deny, &e), 0);
-		assert_int_equal(nft_verify(*state, &deny, &e), 0);
+		assert_int_equal(nft_verify(*state, &policy, &e), -1);
+		assert_int_equal(nft_refuse_local(*state, &policy, &e), 0);
+		assert_int_equal(nft_verify(*state, &policy, &e), 0);
 	}
 }
 
 static void test_largest_set(void **state)
 {
 	struct err e = ERR_INIT;
-	struct deny many = { .n = 0 };
+	static struct policy many;
 
+	many = policy;
+	many.local.n = 0;
 	for (uint32_t i = 0; i < DENY_MAX; i++)
-		assert_int_equal(deny_add(&many, UINT32_MAX - 2 * i, UINT32_MAX - 2 * i, &e), 1);
-	assert_int_equal(many.n, DENY_MAX);
-	assert_int_equal(nft_deny(*state, &many, &e), 0);
+		assert_int_equal(deny_add(&many.local, UINT32_MAX - 2 * i, UINT32_MAX - 2 * i, &e),
+		                 1);
+	assert_int_equal(many.local.n, DENY_MAX);
+	assert_int_equal(nft_refuse_local(*state, &many, &e), 0);
 	assert_int_equal(nft_verify(*state, &many, &e), 0);
-	many.n = 0;
-	assert_int_equal(nft_deny(*state, &many, &e), 0);
+	many.local.n = 0;
+	assert_int_equal(nft_refuse_local(*state, &many, &e), 0);
 	assert_int_equal(nft_verify(*state, &many, &e), 0);
 }
 
@@ -99,8 +107,8 @@ static void test_extra_rule_does_not_verify(void **state)
 	assert_int_equal(nft_batch_begin(*state, &b, &e), 0);
 	nft_batch_rule(&b, nft_accept(nft_rule_new(&b, "forward")));
 	assert_int_equal(nft_batch_commit(&b, &e), 0);
-	assert_int_equal(nft_verify(*state, &deny, &e), -1);
-	assert_non_null(strstr(e.text, "chain forward"));
+	assert_int_equal(nft_verify(*state, &policy, &e), -1);
+	assert_non_null(strstr(e.text, "chains and rules"));
 }
 
 static void test_extra_chain_does_not_verify(void **state)
@@ -111,7 +119,7 @@ static void test_extra_chain_does_not_verify(void **state)
 	assert_int_equal(nft_batch_begin(*state, &b, &e), 0);
 	nft_batch_chain(&b, "hole", NULL, 0, 0, 0);
 	assert_int_equal(nft_batch_commit(&b, &e), 0);
-	assert_int_equal(nft_verify(*state, &deny, &e), -1);
+	assert_int_equal(nft_verify(*state, &policy, &e), -1);
 }
 
 /* One bad word, and nothing of the transaction is there. */
