@@ -194,6 +194,10 @@ class Contract:
         described = self.response_of(method, target, status)
         self.check_headers(described.get("headers", {}), headers, where)
         kind = dict((k.lower(), v) for k, v in headers).get("content-type")
+        if "content" not in described:
+            if kind is not None or body:
+                raise Broken(f"{where}: a body, or its type, where none is described")
+            return None
         if kind not in described["content"]:
             raise Broken(f"{where}: content type {kind} is not described")
         if kind != "application/json" or method == "HEAD":

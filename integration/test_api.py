@@ -91,7 +91,7 @@ def test_head_is_get_without_a_body(acme):
 
 @pytest.mark.parametrize("path", [
     "/", "/v1", "/v2/models", "/v1/models/demo", "/v1/sessions/a/b", "/V1/models", "/healthz2",
-    "/v1/turns", "/v1/turns/x/y/z", "/v1/model"])
+    "/v1/turns/x/y/z", "/v1/model"])
 def test_unknown_paths(acme, path):
     answer = acme.request("GET", path)
     assert (answer.status, answer.code) == (404, "route_not_found")
@@ -530,8 +530,10 @@ def test_requests_of_an_unknown_turn(acme):
 
 # --- two tenants -----------------------------------------------------------------------
 
-BODIES = {"/v1/sessions/{id}/turns": {"input": "x"},
-          "/v1/requests/{id}/resolve": {"decision": "yes"}}
+BODIES = {"POST /v1/sessions/{id}/turns": {"input": "x"},
+          "POST /v1/sessions/{id}/fork": {"title": "x"},
+          "PATCH /v1/sessions/{id}": {"title": "x"},
+          "POST /v1/requests/{id}/resolve": {"decision": "yes"}}
 
 
 def plain(client, method, path, body):
@@ -548,9 +550,9 @@ def test_another_tenants_ids_are_unknown_ids(acme, globex, session):
     malformed = ["x", "0", "%20", str(uuid.uuid4()).upper(), "00000000-0000-0000-0000-000000000000",
                  session[:-1], session + "0", "..x", "null", "a" * 500]
     routes = [(m, p) for m, p, _ in CONTRACT.operations() if "{id}" in p]
-    assert len(routes) == 6
+    assert len(routes) == 11
     for method, path in routes:
-        body = BODIES.get(path)
+        body = BODIES.get(f"{method} {path}")
         kind = path.split("/")[2]
         foreign = plain(globex, method, a_path(path, theirs[kind]), body)
         assert foreign[0] == 404, (method, path, foreign)

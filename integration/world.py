@@ -76,6 +76,10 @@ class Process:
                 return line.split(":", 1)[1].strip()
         return None
 
+    def lives(self):
+        state = self.status("State")
+        return state is not None and state[0] not in "ZX"
+
     def kill(self, sig=signal.SIGKILL):
         os.kill(self.pid, sig)
 
