@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "daemon/launcher/child.h"
 #include "daemon/launcher/cluster.h"
+#include "daemon/launcher/delegation.h"
 #include "daemon/launcher/message.h"
 #include "daemon/launcher/notify.h"
 #include "daemon/launcher/outbox.h"
@@ -62,6 +63,7 @@ struct launcher {
 	int sock;     /* to the server; -1 = closed */
 	pid_t server; /* -1 = reaped */
 	struct notify notify;
+	char cgroup[PATH_MAX]; /* of the unit; "" in the development profile */
 	struct cluster cluster;
 	struct runner *runners;
 	struct outbox outbox;
@@ -289,9 +291,14 @@ static void tell_exited(struct launcher *l, const struct uuid *tenant, uint64_t 
 static int add_runner(struct launcher *l, const struct launcher_message *m,
                       const struct tenant *tenant, int ret_pipes[2], struct err *e)
 {
+	const struct runner_ground ground = {
+		.conf = l->conf,
+		.state_fd = l->state_fd,
+		.cgroup = l->cgroup[0] ? l->cgroup : NULL,
+	};
 	struct runner *r;
 
-	if (runner_start(l->conf, l->state_fd, tenant, &r, ret_pipes, e) < 0)
+	if (runner_start(&ground, tenant, &r, ret_pipes, e) < 0)
 		return -1;
 	r->generation = m->generation;
 	r->next = l->runners;
@@ -367,7 +374,7 @@ static void runner_reaped(struct launcher *l, struct runner **at, int wait_statu
 
 static void server_ready(struct launcher *l, const struct launcher_message *m)
 {
-	bool v6 = strchr(l->conf->host, ':') != NULL;
+	bool v6 = l->conf->host && strchr(l->conf->host, ':');
 
 	if (l->ready) {
 		fail(l, "the server became ready twice");
@@ -376,8 +383,9 @@ static void server_ready(struct launcher *l, const struct launcher_message *m)
 	l->ready = true;
 	if (l->phase == PHASE_SERVE)
 		l->deadline_ms = 0;
-	printf("cloisterd: ready on http://%s%s%s:%u\n", v6 ? "[" : "", l->conf->host,
-	       v6 ? "]" : "", m->port);
+	if (l->conf->host)
+		printf("cloisterd: ready on http://%s%s%s:%u\n", v6 ? "[" : "", l->conf->host,
+		       v6 ? "]" : "", m->port);
 	(void)fflush(stdout);
 	announce(l, "READY=1");
 }
@@ -541,7 +549,8 @@ static void keep_up(struct launcher *l)
 	if (l->deadline_ms != 0 && now >= l->deadline_ms)
 		deadline_passed(l);
 	if (now >= l->trim_ms) {
-		cluster_trim_log(&l->cluster);
+		if (l->conf->postgres_bin)
+			cluster_trim_log(&l->cluster);
 		l->trim_ms = now + TRIM_INTERVAL;
 	}
 }
@@ -583,22 +592,41 @@ static int watch_signals(struct launcher *l, sigset_t *ret_old, struct err *e)
 	return watch(l, l->signal_fd, EPOLLIN, &l->signal_fd, e);
 }
 
+/* What the boundary profile demands beyond what every profile needs. */
+static int prepare_boundary(struct launcher *l, struct err *e)
+{
+	if (strcmp(l->conf->boundary, "service") != 0) {
+		log_warn("boundary development: no cgroup limits, for loopback only");
+		return 0;
+	}
+	if (preflight_service(l->conf, e) < 0 || delegation_prepare(l->cgroup, e) < 0)
+		return err_wrap(e, "boundary service");
+	log_info("boundary service, cgroup %s", l->cgroup);
+	return 0;
+}
+
+static int start_database(struct launcher *l, struct err *e)
+{
+	if (!l->conf->postgres_bin)
+		return 0;
+	if (cluster_start(&l->cluster, l->conf->state_dir, l->conf->postgres_bin, e) == 0)
+		return 0;
+	l->cluster.pid = -1;
+	return err_wrap(e, "database");
+}
+
 static int begin(struct launcher *l, sigset_t *ret_old, struct err *e)
 {
 	if (notify_take(&l->notify, e) < 0 || preflight_check(l->conf, e) < 0 ||
-	    state_open(l->conf->state_dir, &l->state_fd, e) < 0)
+	    state_open(l->conf->state_dir, &l->state_fd, e) < 0 || prepare_boundary(l, e) < 0)
 		return -1;
 	l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (l->epoll_fd < 0)
 		return err_errno(e, "open an epoll descriptor");
 	if (watch_signals(l, ret_old, e) < 0)
 		return -1;
-	if (cluster_start(&l->cluster, l->conf->state_dir, l->conf->postgres_bin, e) < 0) {
-		l->cluster.pid = -1;
-		return err_wrap(e, "database");
-	}
-	if (strcmp(l->conf->boundary, "development") == 0)
-		log_warn("boundary development: no cgroup limits, for loopback only");
+	if (start_database(l, e) < 0)
+		return -1;
 	return start_server(l, e);
 }
 

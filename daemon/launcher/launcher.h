@@ -2,16 +2,18 @@
  * launcher.h - the process that may start programs.
  *
  * Powers: it forks and executes PostgreSQL and the runner, as the service user,
- * without capabilities.  It has no network socket and parses nothing that came from
- * one: it reads its own copy of the registry and fixed-size messages from the server.
- * The server is its child, forked before anything is accepted.  When the launcher
- * dies, however it dies, everything it started dies too.
+ * without capabilities; in the service profile it also arranges the unit's cgroup.  It has no
+ * network socket and parses nothing that came from one: it reads its own copy of the registry and
+ * fixed-size messages from the server. The server is its child, forked before anything is accepted.
+ * When the launcher dies, however it dies, everything it started dies too.
  */
 #ifndef DAEMON_LAUNCHER_LAUNCHER_H
 #define DAEMON_LAUNCHER_LAUNCHER_H
 
 #include "common/err.h"
 #include "daemon/tenant/registry.h"
+
+#define LAUNCHER_HOSTS_MAX 256
 
 struct launcher_conf {
 	const char *state_dir; /* absolute, canonical, ours, 0700 */
@@ -20,9 +22,11 @@ struct launcher_conf {
 	const char *rootfs;
 	const char *runsc;
 	const char *slirp4netns;
-	const char *postgres_bin; /* directory */
-	const char *boundary;     /* "development" */
-	const char *host;         /* where the server listens; for what is printed */
+	const char *postgres_bin; /* directory; NULL = no database */
+	const char *boundary;     /* "service" or "development" */
+	const char *host; /* where the server listens, for what is printed; NULL = nothing */
+	char *const *host_addresses; /* networks denied to every sandbox */
+	size_t host_address_count;   /* at most LAUNCHER_HOSTS_MAX */
 	unsigned int drain_seconds;
 	const struct registry *registry;
 	/* Body of the server process; returns its exit status. */

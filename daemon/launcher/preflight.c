@@ -2,16 +2,20 @@
 
 #include "common/fd.h"
 #include "daemon/launcher/remedy.h"
+#include "daemon/tenant/trusted.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/landlock.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#define NOBODY 65534 /* whatever has no user of its own, mapped or not */
 
 #define START_AS "e.g. with setpriv --reuid cloister --regid cloister --clear-groups"
 
@@ -142,4 +146,61 @@ int preflight_check(const struct launcher_conf *conf, struct err *e)
 	    preflight_rootfs(conf->rootfs, e) < 0)
 		return -1;
 	return preflight_tun("/dev/net/tun", e);
+}
+
+/* -- the service profile --------------------------------------------------------------- */
+
+int preflight_dedicated(struct err *e)
+{
+	if (geteuid() == NOBODY || getegid() == NOBODY)
+		return err_set(e, EPERM,
+		               "refuses to run as nobody, whom others share; start it as its own "
+		               "user and group (User= and Group= of the unit)");
+	return 0;
+}
+
+int preflight_landlock(int *ret_abi, struct err *e)
+{
+	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+
+	if (abi < 0 && errno == EOPNOTSUPP)
+		return err_set(e, errno,
+		               "Landlock is switched off; add landlock to the kernel's lsm= "
+		               "parameter");
+	if (abi < 0) {
+		(void)err_errno(e, "Landlock is not available");
+		return err_remedy(e, "needs Linux 5.13 with CONFIG_SECURITY_LANDLOCK, and a unit "
+		                     "that allows landlock_create_ruleset");
+	}
+	*ret_abi = (int)abi;
+	return 0;
+}
+
+int preflight_installed(const struct launcher_conf *conf, struct err *e)
+{
+	const struct {
+		const char *option, *path;
+	} installed[] = {
+		{ "--runner", conf->runner }, { "--guest", conf->guest },
+		{ "--runsc", conf->runsc },   { "--slirp4netns", conf->slirp4netns },
+		{ "--rootfs", conf->rootfs }, { "--postgres-bin", conf->postgres_bin },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(installed); i++) {
+		if (!installed[i].path || trusted_installed(installed[i].path, e) == 0)
+			continue;
+		(void)err_wrap(e, "%s", installed[i].option);
+		return err_remedy(e, "let root own it and all directories above it, with no "
+		                     "write access for others");
+	}
+	return 0;
+}
+
+int preflight_service(const struct launcher_conf *conf, struct err *e)
+{
+	int abi;
+
+	if (preflight_dedicated(e) < 0 || preflight_landlock(&abi, e) < 0)
+		return -1;
+	return preflight_installed(conf, e);
 }

@@ -17,14 +17,20 @@
 #define LOG_END_READ 64    /* after the runner's death: what the pipe can hold at most, 1 MiB */
 
 #define PLACE_ID_SIZE 44 /* two 64-bit numbers and a colon */
+#define NUMBER_SIZE   24
+
+/* Fixed words, and two for each network that is named. */
+#define WORDS_MAX (64 + 2 * (EGRESS_ALLOW_MAX + LAUNCHER_HOSTS_MAX))
 
 /* Everything the child needs, made before the fork. */
 struct plan {
 	const char *program;
-	const char *argv[32];
 	char workspace_id[PLACE_ID_SIZE];
 	char state_id[PLACE_ID_SIZE];
+	char cpus[NUMBER_SIZE], memory[NUMBER_SIZE], processes[NUMBER_SIZE];
 	struct state_tenant state;
+	size_t words;
+	const char *argv[WORDS_MAX + 1];
 };
 
 static void place_id(char ret_text[PLACE_ID_SIZE], uint64_t device, uint64_t inode)
@@ -32,43 +38,70 @@ static void place_id(char ret_text[PLACE_ID_SIZE], uint64_t device, uint64_t ino
 	(void)snprintf(ret_text, PLACE_ID_SIZE, "%" PRIu64 ":%" PRIu64, device, inode);
 }
 
-static int make_plan(const struct launcher_conf *conf, int state_fd, const struct tenant *tenant,
-                     struct plan *ret, struct err *e)
+static void add(struct plan *p, const char *option, const char *value)
 {
-	if (state_tenant(state_fd, conf->state_dir, &tenant->id, &ret->state, e) < 0)
+	p->argv[p->words++] = option;
+	p->argv[p->words++] = value;
+	p->argv[p->words] = NULL;
+}
+
+static void add_places(struct plan *p, const struct launcher_conf *conf,
+                       const struct tenant *tenant)
+{
+	p->argv[p->words++] = conf->runner;
+	p->argv[p->words++] = "serve";
+	add(p, "--tenant", tenant->id.text);
+	add(p, "--workspace", tenant->workspace);
+	add(p, "--workspace-id", p->workspace_id);
+	add(p, "--state", p->state.state);
+	add(p, "--state-id", p->state_id);
+	add(p, "--rootfs", conf->rootfs);
+	add(p, "--guest", conf->guest);
+	add(p, "--runsc", conf->runsc);
+	add(p, "--slirp4netns", conf->slirp4netns);
+	add(p, "--runtime-dir", p->state.run);
+	add(p, "--boundary", conf->boundary);
+}
+
+static void add_limits(struct plan *p, const struct limits *limits)
+{
+	(void)snprintf(p->cpus, sizeof(p->cpus), "%u", limits->cpus);
+	(void)snprintf(p->memory, sizeof(p->memory), "%" PRIu64, limits->memory);
+	(void)snprintf(p->processes, sizeof(p->processes), "%u", limits->processes);
+	add(p, "--cpus", p->cpus);
+	add(p, "--memory", p->memory);
+	add(p, "--processes", p->processes);
+}
+
+static void add_egress(struct plan *p, const struct launcher_conf *conf,
+                       const struct egress *egress)
+{
+	if (egress->given) {
+		add(p, "--egress", egress_mode_name(egress->mode));
+		for (size_t i = 0; i < egress->allow_count; i++)
+			add(p, "--egress-allow", egress->allow[i]);
+		add(p, "--dns", egress->dns);
+	}
+	for (size_t i = 0; i < conf->host_address_count; i++)
+		add(p, "--host-address", conf->host_addresses[i]);
+}
+
+static int make_plan(const struct runner_ground *g, const struct tenant *tenant, struct plan *p,
+                     struct err *e)
+{
+	if (state_tenant(g->state_fd, g->conf->state_dir, &tenant->id, &p->state, e) < 0)
 		return -1;
-	place_id(ret->workspace_id, tenant->place.device, tenant->place.inode);
-	place_id(ret->state_id, ret->state.device, ret->state.inode);
-	const char *argv[] = {
-		conf->runner,
-		"serve",
-		"--tenant",
-		tenant->id.text,
-		"--workspace",
-		tenant->workspace,
-		"--workspace-id",
-		ret->workspace_id,
-		"--state",
-		ret->state.state,
-		"--state-id",
-		ret->state_id,
-		"--rootfs",
-		conf->rootfs,
-		"--guest",
-		conf->guest,
-		"--runsc",
-		conf->runsc,
-		"--slirp4netns",
-		conf->slirp4netns,
-		"--runtime-dir",
-		ret->state.run,
-		"--boundary",
-		conf->boundary,
-		NULL,
-	};
-	_Static_assert(sizeof(argv) <= sizeof(ret->argv), "the plan holds all arguments");
-	memcpy(ret->argv, argv, sizeof(argv));
-	ret->program = conf->runner;
+	if (g->conf->host_address_count > LAUNCHER_HOSTS_MAX)
+		return err_set(e, E2BIG, "more than %d host addresses", LAUNCHER_HOSTS_MAX);
+	place_id(p->workspace_id, tenant->place.device, tenant->place.inode);
+	place_id(p->state_id, p->state.device, p->state.inode);
+	p->program = g->conf->runner;
+	add_places(p, g->conf, tenant);
+	if (g->cgroup)
+		add(p, "--cgroup", g->cgroup);
+	if (g->cgroup || tenant->limits.given)
+		add_limits(p, &tenant->limits);
+	add_egress(p, g->conf, &tenant->egress);
 	return 0;
 }
 
@@ -121,17 +154,17 @@ static struct runner *new_runner(const struct uuid *tenant)
 	return r;
 }
 
-int runner_start(const struct launcher_conf *conf, int state_fd, const struct tenant *tenant,
+int runner_start(const struct runner_ground *ground, const struct tenant *tenant,
                  struct runner **ret, int ret_pipes[2], struct err *e)
 {
 	auto_close int in = -1, to_in = -1, out = -1, from_out = -1, log = -1, from_log = -1;
 	auto_free struct runner *r = new_runner(&tenant->id);
+	auto_free struct plan *plan = calloc(1, sizeof(*plan));
 	pid_t launcher = getpid();
-	struct plan plan;
 
-	if (!r)
+	if (!r || !plan)
 		return err_set(e, ENOMEM, "no memory for a runner");
-	if (make_plan(conf, state_fd, tenant, &plan, e) < 0)
+	if (make_plan(ground, tenant, plan, e) < 0)
 		return -1;
 	if (make_pipe(&in, &to_in, e) < 0 || make_pipe(&from_out, &out, e) < 0 ||
 	    make_pipe(&from_log, &log, e) < 0 || fd_set_nonblocking(from_log, e) < 0)
@@ -140,7 +173,7 @@ int runner_start(const struct launcher_conf *conf, int state_fd, const struct te
 	if (r->pid < 0)
 		return err_errno(e, "start a process for the runner");
 	if (r->pid == 0)
-		become_runner(&plan, launcher, in, out, log);
+		become_runner(plan, launcher, in, out, log);
 	r->log_fd = fd_take(&from_log);
 	ret_pipes[0] = fd_take(&to_in);
 	ret_pipes[1] = fd_take(&from_out);

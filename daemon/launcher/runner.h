@@ -21,13 +21,20 @@ struct runner {
 	struct runner_log log;
 };
 
+/* What every runner is started from. */
+struct runner_ground {
+	const struct launcher_conf *conf;
+	int state_fd;       /* of conf->state_dir */
+	const char *cgroup; /* boundary service: the unit's own; else NULL */
+};
+
 /*
- * Start a tenant's runner.  What is executed comes from conf, the registry and
- * state_fd (of conf->state_dir) alone.  ret_pipes: write end to its input and read end
+ * Start a tenant's runner.  What is executed comes from the ground and the registry
+ * alone.  ret_pipes: write end to its input and read end
  * of its output, the caller's.  A program that cannot be executed shows as a runner
  * that ends with status 127 and a reason.
  */
-int runner_start(const struct launcher_conf *conf, int state_fd, const struct tenant *tenant,
+int runner_start(const struct runner_ground *ground, const struct tenant *tenant,
                  struct runner **ret, int ret_pipes[2], struct err *e) must_check;
 
 /* Take what its log pipe holds, at most 64 KiB.  False at the end of the stream. */

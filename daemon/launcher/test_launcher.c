@@ -1,6 +1,9 @@
 /* Starting and ending runners. */
 #include "daemon/launcher/test_world.h"
 
+#include "daemon/launcher/runner.h"
+#include "daemon/launcher/state.h"
+
 /* -- runners --------------------------------------------------------------------------- */
 
 static void test_runner_starts_and_ends(void **state)
@@ -67,10 +70,86 @@ static void test_what_a_runner_is_given(void **state)
 	               TELLING, w->dir, work.st_dev, work.st_ino, w->state, TELLING, own.st_dev,
 	               own.st_ino, w->rootfs);
 	expect_fact(report, fact);
-	(void)snprintf(fact, sizeof(fact), "--runtime-dir %s/tenants/%s/run --boundary development",
-	               w->state, TELLING);
+	/* And nothing else: what is not declared is the runner's default. */
+	(void)snprintf(fact, sizeof(fact),
+	               "--runtime-dir %s/tenants/%s/run --boundary development\nend\n", w->state,
+	               TELLING);
 	expect_fact(report, fact);
 	stop(w);
+}
+
+/* What a runner tells that was started on this ground. */
+static void hear_arguments(const struct runner_ground *ground, const char *id, char *ret,
+                           size_t size)
+{
+	struct runner *r = NULL;
+	struct uuid tenant;
+	struct err e = ERR_INIT;
+	int pipes[2], status;
+
+	assert_true(uuid_parse(id, &tenant));
+	if (runner_start(ground, registry_find(ground->conf->registry, &tenant), &r, pipes, &e) < 0)
+		fail_msg("%s", e.text);
+	read_until(pipes[1], "end\n", ret, size);
+	close_both(pipes);
+	assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
+	runner_free(&r);
+}
+
+static void test_policy_reaches_the_runner(void **state)
+{
+	static char hosts[2][16] = { "203.0.113.0/24", "100.64.0.1/32" };
+	char *const list[] = { hosts[0], hosts[1] };
+	struct world *w = *state;
+	struct launcher_conf conf = w->conf;
+	struct runner_ground ground = { .conf = &conf, .state_fd = -1 };
+	char report[8192];
+	struct err e = ERR_INIT;
+
+	assert_int_equal(state_open(w->state, &ground.state_fd, &e), 0);
+	hear_arguments(&ground, LIMITED, report, sizeof(report));
+	expect_fact(report, "--boundary development --cpus 50 --memory 536870912 --processes 64 "
+	                    "--egress allow --egress-allow 192.0.2.0/24 "
+	                    "--egress-allow 198.51.100.7/32:443,80-81 --dns 9.9.9.9,1.1.1.1\nend");
+	conf.host_addresses = list;
+	conf.host_address_count = 2;
+	hear_arguments(&ground, TELLING, report, sizeof(report));
+	expect_fact(report, "--boundary development --host-address 203.0.113.0/24 "
+	                    "--host-address 100.64.0.1/32\nend");
+	/* The service profile leaves nothing to the runner's defaults. */
+	conf.boundary = "service";
+	ground.cgroup = "/sys/fs/cgroup/c.service";
+	conf.host_address_count = 0;
+	hear_arguments(&ground, TELLING, report, sizeof(report));
+	expect_fact(report, "--boundary service --cgroup /sys/fs/cgroup/c.service --cpus 200 "
+	                    "--memory 2147483648 --processes 512\nend");
+	fd_close(&ground.state_fd);
+}
+
+/* The most that can be named fits; one more is refused, not cut. */
+static void test_most_host_addresses(void **state)
+{
+	static char text[] = "203.0.113.0/24";
+	struct world *w = *state;
+	char *list[LAUNCHER_HOSTS_MAX + 1];
+	struct launcher_conf conf = w->conf;
+	struct runner_ground ground = { .conf = &conf, .state_fd = -1 };
+	const struct tenant *tenant = registry_at(w->registry, 4);
+	char report[16384];
+	struct runner *r = NULL;
+	int pipes[2];
+	struct err e = ERR_INIT;
+
+	for (size_t i = 0; i < ARRAY_LEN(list); i++)
+		list[i] = text;
+	conf.host_addresses = list;
+	conf.host_address_count = LAUNCHER_HOSTS_MAX;
+	assert_int_equal(state_open(w->state, &ground.state_fd, &e), 0);
+	hear_arguments(&ground, TELLING, report, sizeof(report));
+	conf.host_address_count++;
+	assert_int_equal(runner_start(&ground, tenant, &r, pipes, &e), -1);
+	assert_string_equal(e.text, "more than 256 host addresses");
+	fd_close(&ground.state_fd);
 }
 
 static void test_failed_start_tells_the_reason(void **state)
@@ -249,6 +328,8 @@ int main(int argc, char **argv, char **env)
 	const struct CMUnitTest tests[] = {
 		CASE(test_runner_starts_and_ends),
 		CASE(test_what_a_runner_is_given),
+		CASE(test_policy_reaches_the_runner),
+		CASE(test_most_host_addresses),
 		CASE(test_failed_start_tells_the_reason),
 		CASE(test_runner_that_cannot_be_executed),
 		CASE(test_kill_needs_the_right_generation),

@@ -189,6 +189,42 @@ static void test_database_does_not_start(void **state)
 	expect_exit(w, 100, "database: no PostgreSQL in /missing");
 }
 
+/* As the doctor uses it. */
+static void test_without_database_and_address(void **state)
+{
+	struct world *w = *state;
+	struct launcher_message hello;
+	int fds[2] = { -1, -1 };
+	struct err e = ERR_INIT;
+	char byte;
+
+	w->conf.postgres_bin = w->conf.host = NULL;
+	fork_launcher(w);
+	assert_int_equal(launcher_receive(w->control, &hello, fds, &e), 1);
+	assert_string_equal(hello.cause, "");
+	w->sock = fds[0];
+	fd_close(&fds[1]);
+	say(w, LAUNCHER_READY, ECHO, 1);
+	assert_int_equal(kill(w->launcher, SIGTERM), 0);
+	(void)hear(w, LAUNCHER_DRAIN, NULL);
+	end_server(w, 0);
+	assert_int_equal(read(w->out, &byte, 1), 0);
+	expect_exit(w, 0, "draining");
+}
+
+/* Nothing is started, and no cgroup touched, when what is to be confined could be replaced. */
+static void test_service_boundary_refuses_the_start(void **state)
+{
+	struct world *w = *state;
+
+	w->conf.boundary = "service";
+	assert_int_equal(chmod(w->rootfs, 0777), 0);
+	fork_launcher(w);
+	expect_exit(w, 100, "boundary service: --rootfs: ");
+	assert_int_equal(chmod(w->rootfs, 0700), 0);
+	w->conf.boundary = "development";
+}
+
 static void test_missing_part_refuses_the_start(void **state)
 {
 	struct world *w = *state;
@@ -344,6 +380,8 @@ int main(int argc, char **argv, char **env)
 		CASE(test_server_closes_its_socket_and_stays),
 		CASE(test_database_killed),
 		CASE(test_database_does_not_start),
+		CASE(test_without_database_and_address),
+		CASE(test_service_boundary_refuses_the_start),
 		CASE(test_missing_part_refuses_the_start),
 		CASE(test_second_launcher_is_refused),
 		CASE(test_server_holds_nothing_of_the_launcher),

@@ -2,10 +2,15 @@
 
 #include "daemon/launcher/preflight.h"
 
+#include "common/fd.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +33,8 @@ enum lowering {
 	SAVED_ROOT,
 	KEEP_PRIVILEGES, /* no no_new_privs */
 	PROPERLY,
+	AS_NOBODY,
+	NOBODYS_GROUP,
 };
 
 static int keep_capability(void)
@@ -42,7 +49,8 @@ static int keep_capability(void)
 static int lower(enum lowering how)
 {
 	gid_t foreign[2] = { SERVICE, SERVICE + 1 };
-	gid_t group = how == ROOT_GROUP ? 0 : SERVICE;
+	gid_t group = how == ROOT_GROUP ? 0 : how == NOBODYS_GROUP ? 65534 : SERVICE;
+	uid_t user = how == AS_NOBODY ? 65534 : SERVICE;
 	size_t listed = how == FOREIGN_GROUP ? 2 : how == OWN_GROUP_LISTED ? 1 : 0;
 
 	if (how != KEEP_PRIVILEGES && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
@@ -52,13 +60,13 @@ static int lower(enum lowering how)
 	if (how == KEEP_CAPABILITY && prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0)
 		return -1;
 	if (setgroups(listed, foreign) < 0 || setresgid(group, group, group) < 0 ||
-	    setresuid(SERVICE, SERVICE, how == SAVED_ROOT ? 0 : SERVICE) < 0)
+	    setresuid(user, user, how == SAVED_ROOT ? 0 : user) < 0)
 		return -1;
 	return how == KEEP_CAPABILITY ? keep_capability() : 0;
 }
 
 /* NULL: accepted. */
-static void expect_self(enum lowering how, const char *reason)
+static void expect_of(int (*check)(struct err *e), enum lowering how, const char *reason)
 {
 	struct err e = ERR_INIT;
 	int status, r;
@@ -70,7 +78,7 @@ static void expect_self(enum lowering how, const char *reason)
 	if (pid == 0) {
 		if (lower(how) < 0)
 			_exit(1);
-		r = preflight_self(&e);
+		r = check(&e);
 		if (reason ? r == 0 || !strstr(e.text, reason) : r < 0) {
 			print_error("%d: '%s'\n", (int)how, e.text);
 			_exit(2);
@@ -79,6 +87,11 @@ static void expect_self(enum lowering how, const char *reason)
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
+}
+
+static void expect_self(enum lowering how, const char *reason)
+{
+	expect_of(preflight_self, how, reason);
 }
 
 static void test_self(void **state)
@@ -92,6 +105,14 @@ static void test_self(void **state)
 	expect_self(KEEP_PRIVILEGES, "no_new_privs is not in force");
 	expect_self(PROPERLY, NULL);
 	expect_self(OWN_GROUP_LISTED, NULL);
+}
+
+static void test_dedicated(void **state)
+{
+	(void)state;
+	expect_of(preflight_dedicated, PROPERLY, NULL);
+	expect_of(preflight_dedicated, AS_NOBODY, "nobody, whom others share; start it as its own");
+	expect_of(preflight_dedicated, NOBODYS_GROUP, "nobody");
 }
 
 /* -- what must be there ---------------------------------------------------------------- */
@@ -231,12 +252,88 @@ static void test_tun_closed_to_the_service(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* -- the service profile ----------------------------------------------------------------- */
+
+static void set_all(struct launcher_conf *conf, const char *to)
+{
+	conf->runner = conf->guest = conf->runsc = conf->slirp4netns = conf->rootfs = to;
+	conf->postgres_bin = to;
+}
+
+static void test_installed(void **state)
+{
+	struct launcher_conf conf = { .state_dir = NULL };
+	const char **const places[] = { &conf.runner,      &conf.guest,  &conf.runsc,
+		                        &conf.slirp4netns, &conf.rootfs, &conf.postgres_bin };
+	static const char *const options[] = { "--runner ",      "--guest ",  "--runsc ",
+		                               "--slirp4netns ", "--rootfs ", "--postgres-bin " };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	make_file(0755);
+	set_all(&conf, path);
+	assert_int_equal(preflight_installed(&conf, &e), 0);
+	assert_int_equal(chmod(path, 0757), 0);
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		set_all(&conf, "/usr/bin/env");
+		*places[i] = path;
+		assert_int_equal(preflight_installed(&conf, &e), -1);
+		expect_error(&e, "others can write it", "let root own it");
+		assert_memory_equal(e.text, options[i], strlen(options[i]) - 1);
+	}
+	conf.postgres_bin = NULL; /* none is used */
+	assert_int_equal(preflight_installed(&conf, &e), 0);
+}
+
+static int without_landlock(int errnum)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_landlock_create_ruleset, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned int)errnum),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = { ARRAY_LEN(code), code };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return -1;
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static void expect_landlock(int errnum, const char *reason)
+{
+	struct err e = ERR_INIT;
+	int status, abi = 0;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (without_landlock(errnum) < 0)
+			_exit(1);
+		_exit(preflight_landlock(&abi, &e) < 0 && strstr(e.text, reason) ? 0 : 2);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void test_landlock(void **state)
+{
+	(void)state;
+	expect_landlock(ENOSYS, "needs Linux 5.13");
+	expect_landlock(EOPNOTSUPP, "lsm=");
+	expect_landlock(EPERM, "a unit that allows landlock_create_ruleset");
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, make_base, remove_base)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_self),
+		cmocka_unit_test(test_dedicated),
+		cmocka_unit_test(test_landlock),
+		CASE(test_installed),
 		CASE(test_program_missing),
 		CASE(test_program_not_executable),
 		CASE(test_program_not_a_file),

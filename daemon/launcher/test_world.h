@@ -40,6 +40,7 @@
 #define STUBBORN   UUID_BEGIN "4"
 #define TELLING    UUID_BEGIN "5"
 #define SECOND     UUID_BEGIN "6"
+#define LIMITED    UUID_BEGIN "7" /* tells as well, and has limits and egress of its own */
 #define UNDECLARED UUID_BEGIN "9"
 
 #define FLOOD_BYTES (100 << 20)
@@ -118,7 +119,7 @@ static inline int be_runner(int argc, char **argv, char **env)
 		for (;;)
 			pause();
 	}
-	if (strcmp(tenant, TELLING) == 0)
+	if (strcmp(tenant, TELLING) == 0 || strcmp(tenant, LIMITED) == 0)
 		tell_all(argc, argv, env);
 	echo_until_end();
 	return 0;
@@ -233,7 +234,11 @@ static inline void print_fault(void *ctx, const char *line)
 
 static inline void load_registry(struct world *w)
 {
-	static const char ids[] = "123456";
+	static const char policy[] =
+		",\"limits\":{\"cpus\":0.5,\"memoryMiB\":512,\"processes\":64},\"egress\":{\"mode\":"
+		"\"allow\",\"allow\":[{\"cidr\":\"192.0.2.0/24\"},{\"cidr\":\"198.51.100.7/32\","
+		"\"ports\":[443,\"80-81\"]}],\"dns\":[\"9.9.9.9\",\"1.1.1.1\"]}";
+	static const char ids[] = "1234567";
 	char text[4096], name[32], path[128];
 	struct err e = ERR_INIT;
 	int len = snprintf(text, sizeof(text), "{\"version\":1,\"tenants\":[");
@@ -248,8 +253,9 @@ static inline void load_registry(struct world *w)
 		                "%s{\"id\":\"" UUID_BEGIN "%c\",\"name\":\"t%c\","
 		                "\"workspaceRoot\":\"%s/work%c\",\"credentials\":[{\"id\":\""
 		                "01980000-0000-7000-8000-0000000000c%c\",\"tokenFile\":"
-		                "\"%s/token%c\"}]}",
-		                id > ids ? "," : "", *id, *id, w->dir, *id, *id, w->dir, *id);
+		                "\"%s/token%c\"}]%s}",
+		                id > ids ? "," : "", *id, *id, w->dir, *id, *id, w->dir, *id,
+		                *id == '7' ? policy : "");
 	}
 	(void)snprintf(text + len, sizeof(text) - (size_t)len, "]}");
 	write_text(w->dir, "tenants.json", text);
