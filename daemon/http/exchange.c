@@ -265,7 +265,7 @@ static enum MHD_Result hand_to_worker(struct http_exchange *ex)
 		exchange_refuse_stopping(ex);
 		return answer(ex);
 	}
-	if (!worker_submit(s->workers, ex)) {
+	if (!worker_submit(ex->route->flags & HTTP_URGENT ? s->urgent : s->workers, ex)) {
 		http_error(&ex->req, &ex->res, 503, "busy", "too many requests are waiting");
 		http_set_header(&ex->res, "Retry-After", "1");
 		return answer(ex);

@@ -93,6 +93,7 @@ enum http_route_flag {
 	HTTP_OPEN = 1,   /* no token needed */
 	HTTP_INLINE = 2, /* never blocks: answered by the loop thread */
 	HTTP_DRAINS = 4, /* refused with 503 server_stopping and Retry-After while draining */
+	HTTP_URGENT = 16, /* has threads of its own, so that handlers that block do not delay it */
 	HTTP_STREAM = 8, /* answers with a stream; HEAD is refused.  Needed to set res->stream */
 };
 

@@ -30,6 +30,7 @@
 #define STOP_GRACE_MS     2000 /* for answers that clients are slow to take */
 #define EVENTS            64
 #define SPARE_DESCRIPTORS 64 /* for everything that is neither connection nor stream */
+#define URGENT_WORKERS    4
 
 unsigned int server_idle_s(const struct http_conf *c)
 {
@@ -326,6 +327,7 @@ static int start_threads(struct http_server *s, struct err *e)
 	int failed;
 
 	if (worker_start(s->conf.workers, s->conf.max_queued, &s->workers, e) < 0 ||
+	    worker_start(URGENT_WORKERS, s->conf.max_queued, &s->urgent, e) < 0 ||
 	    stream_start(&s->conf, &s->streams, e) < 0)
 		return -1;
 	failed = pthread_create(&s->thread, NULL, loop_main, s);
@@ -388,6 +390,8 @@ static void stop_threads(struct http_server *s)
 		ring(s);
 	if (s->workers)
 		worker_stop(s->workers);
+	if (s->urgent)
+		worker_stop(s->urgent);
 	atomic_store(&s->workers_gone, true);
 	if (s->thread_runs) {
 		ring(s);
@@ -409,6 +413,7 @@ void http_stop(struct http_server **at)
 		MHD_stop_daemon(s->mhd);
 	}
 	worker_free(&s->workers);
+	worker_free(&s->urgent);
 	stream_stop(&s->streams);
 	linger_release(&s->linger);
 	fd_close(&s->listen_fd);

@@ -34,6 +34,7 @@ struct http_server {
 	uint16_t port;
 	struct MHD_Daemon *mhd;
 	struct worker_pool *workers;
+	struct worker_pool *urgent; /* for routes with HTTP_URGENT */
 	struct stream_pool *streams;
 	bool thread_runs;
 	pthread_t thread;
