@@ -9,10 +9,9 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
 import pytest  # noqa: E402
 
-from daemon import SANITIZER, Daemon  # noqa: E402
+from daemon import SANITIZER, TENANTS, Daemon  # noqa: E402
 from world import World  # noqa: E402
 
-TENANTS = ("acme", "globex", "initech", "umbrella", "hooli", "stark", "wayne", "tyrell")
 LOG_LINES = 40
 
 

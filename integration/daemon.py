@@ -17,6 +17,8 @@ ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 CONFINE = os.environ.get("CLOISTER_CONFINE") or None  # "kill": see cloisterd serve --help
 AS_SERVICE = ["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", "--no-new-privs",
               "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--"]
+# Those that the tests share.
+TENANTS = ("acme", "globex", "initech", "umbrella", "hooli", "stark", "wayne", "tyrell")
 SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from client import blocks
 from contract import CONTRACT
-from conftest import TENANTS
+from daemon import TENANTS
 from world import eventually
 
 COUNTER_BITS = 32
