@@ -92,6 +92,8 @@ static const struct option_row rows[] = {
 	       .help = "largest body of a request"),
 	NUMBER("max-db-connections", "N", max_db_connections, 4, 200, "16",
 	       .help = "connections to PostgreSQL, over all tenants"),
+	NUMBER("max-tenant-database-mb", "MB", max_tenant_database_mb, 16, 1048576, "1024",
+	       .help = "largest database of a tenant, in MiB; 507 tenant_storage_full beyond"),
 	{ .name = "confine", .value = "MODE", .kind = KIND_CHOICE, AT(confine),
 	  .standard = "enforce", .words = { "enforce", "kill" },
 	  .help = "what a system call outside the server's list comes to: an error, or its end" },

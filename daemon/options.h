@@ -48,6 +48,7 @@ struct options {
 	unsigned int event_replay_limit;
 	unsigned int max_request_bytes;
 	unsigned int max_db_connections;
+	unsigned int max_tenant_database_mb; /* MiB */
 };
 
 #define auto_options __attribute__((cleanup(options_release)))

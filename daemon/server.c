@@ -88,7 +88,8 @@ static int confine(const struct options *o, struct err *e)
 static int start_state(struct server *s, const char *socket_dir, struct err *e)
 {
 	const struct options *o = s->conf->options;
-	struct store_conf store = { socket_dir, o->max_db_connections };
+	struct store_conf store = { socket_dir, o->max_db_connections,
+		                    (uint64_t)o->max_tenant_database_mb << 20 };
 	struct bus_conf bus = {
 		.replay_events = o->event_replay_limit,
 		.replay_bytes = REPLAY_BYTES,

@@ -116,6 +116,8 @@ static const struct {
 	{ "event-replay-limit", 1, 100000, offsetof(struct options, event_replay_limit) },
 	{ "max-request-bytes", 1024, 33554432, offsetof(struct options, max_request_bytes) },
 	{ "max-db-connections", 4, 200, offsetof(struct options, max_db_connections) },
+	{ "max-tenant-database-mb", 16, 1048576,
+	  offsetof(struct options, max_tenant_database_mb) },
 };
 
 static void try_number(const char *name, long value, unsigned int min, unsigned int max, size_t at)

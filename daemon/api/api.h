@@ -57,7 +57,8 @@ void api_json(struct http_response *res, int status, struct json *o);
 /*
  * Parse the body as an object against a closed table (common/json.h).  On failure the
  * answer (400 invalid_json with path or position) is made and false returned.  An empty
- * body counts as {}.  The caller owns *ret_doc, which the values point into.
+ * body counts as {}.  The caller owns *ret_doc, which the values point into.  There may be
+ * no query either.
  */
 bool api_body(const struct http_request *req, struct http_response *res,
               const struct json_field *fields, size_t n, const struct json **values,
@@ -67,8 +68,42 @@ bool api_body(const struct http_request *req, struct http_response *res,
 bool api_query_known(const struct http_request *req, struct http_response *res,
                      const char *const *names);
 
+/* As api_query_known, for a route that has no query parameters. */
+bool api_no_query(const struct http_request *req, struct http_response *res);
+
+/* As api_body, for a route that takes no body, or {}. */
+bool api_no_body(const struct http_request *req, struct http_response *res);
+
+/* A "cursor" is the place of a page's last row, "<ms>.<id>"; *ret_ms is 0 when there is none. */
+bool api_keyset(const struct http_request *req, struct http_response *res, uint64_t *ret_ms,
+                struct uuid *ret_id);
+
+/* "nextCursor" of a page: the place of its last row when there are more, else null. */
+void api_put_keyset(struct json *page, bool more, uint64_t ms, const struct uuid *id);
+
+/* What a request asks for, for the digest that recognises it when it is sent again. */
+struct api_asked {
+	const char *what;    /* names the kind of request */
+	const char *subject; /* id that its path names, or "" */
+	const struct json *const *values;
+	size_t n;
+};
+
+/*
+ * The client request id v (may be NULL) with the digest of what is asked; *ret_key is
+ * *room, or NULL without an id.  False with the answer made when it is no UUID.
+ */
+bool api_client_request(const struct http_request *req, struct http_response *res,
+                        const struct json *v, const struct api_asked *asked,
+                        struct client_request *room, const struct client_request **ret_key);
+
 /* "limit": 1 to 100, default 50; false with the answer made when it is something else. */
 bool api_limit(const struct http_request *req, struct http_response *res, size_t *ret_limit);
+
+struct json *api_session_json(const struct session *s);
+
+/* The turn as rows of a list have it: with the beginning of its input. */
+struct json *api_turn_row_json(const struct turn *t);
 
 struct json *api_turn_json(const struct turn *t);
 

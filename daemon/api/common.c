@@ -2,7 +2,7 @@
 
 #include "common/log.h"
 
-#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +16,9 @@ static const struct {
 	{ STORE_UNAVAILABLE, 503, "store_unavailable", true },
 	{ STORE_NOT_FOUND, 404, "not_found", false },
 	{ STORE_BUSY, 409, "session_busy", false },
+	{ STORE_KEY_REUSED, 409, "idempotency_conflict", false },
+	{ STORE_NO_SUCH_TURN, 422, "invalid_fork_point", false },
+	{ STORE_TENANT_FULL, 507, "tenant_storage_full", false },
 	{ BUS_TENANT_LIMIT, 429, "tenant_event_subscriber_limit", true },
 	{ TURNS_QUEUE_FULL, 429, "turn_queue_full", true },
 	{ TURNS_TENANT_QUEUE_FULL, 429, "tenant_turn_queue_full", true },
@@ -68,6 +71,8 @@ bool api_body(const struct http_request *req, struct http_response *res,
 	struct json_faults faults = { 0 };
 	struct err e = ERR_INIT;
 
+	if (!api_no_query(req, res))
+		return false;
 	if (req->body_len == 0)
 		*ret_doc = json_new_object();
 	else if (json_parse(req->body, req->body_len, ret_doc, &e)) {
@@ -106,6 +111,44 @@ bool api_query_known(const struct http_request *req, struct http_response *res,
 		return true;
 	http_error(req, res, 400, "invalid_query", "unknown query parameter %s", check.unknown);
 	return false;
+}
+
+bool api_no_query(const struct http_request *req, struct http_response *res)
+{
+	static const char *const none[] = { NULL };
+
+	return api_query_known(req, res, none);
+}
+
+bool api_no_body(const struct http_request *req, struct http_response *res)
+{
+	auto_json struct json *doc = NULL;
+
+	return api_body(req, res, NULL, 0, NULL, &doc);
+}
+
+bool api_keyset(const struct http_request *req, struct http_response *res, uint64_t *ret_ms,
+                struct uuid *ret_id)
+{
+	const char *text = http_query(req, "cursor");
+	char *dot;
+
+	*ret_ms = 0;
+	if (!text)
+		return true;
+	*ret_ms = *text >= '1' && *text <= '9' ? strtoull(text, &dot, 10) : 0;
+	if (*ret_ms && *ret_ms <= INT64_MAX / 1000 && *dot == '.' && uuid_parse(dot + 1, ret_id))
+		return true;
+	http_error(req, res, 400, "invalid_cursor", "cursor: not one that a page gave");
+	return false;
+}
+
+void api_put_keyset(struct json *page, bool more, uint64_t ms, const struct uuid *id)
+{
+	char cursor[64];
+
+	(void)snprintf(cursor, sizeof(cursor), "%" PRIu64 ".%s", ms, id->text);
+	json_put_str(page, "nextCursor", more ? cursor : NULL);
 }
 
 bool api_limit(const struct http_request *req, struct http_response *res, size_t *ret_limit)

@@ -1,5 +1,6 @@
 #include "daemon/api/api.h"
 #include "daemon/api/events.h"
+#include "daemon/api/history.h"
 #include "daemon/api/requests.h"
 #include "daemon/api/sessions.h"
 #include "daemon/api/turns.h"
@@ -74,8 +75,14 @@ const struct http_route *api_routes(void)
 		{ "GET", "/v1/sessions", sessions_list, 0 },
 		{ "POST", "/v1/sessions", sessions_create, HTTP_DRAINS },
 		{ "GET", "/v1/sessions/{id}", sessions_show, 0 },
+		{ "PATCH", "/v1/sessions/{id}", sessions_change, HTTP_DRAINS },
+		{ "DELETE", "/v1/sessions/{id}", sessions_delete, HTTP_DRAINS },
+		{ "POST", "/v1/sessions/{id}/fork", sessions_fork, HTTP_DRAINS },
+		{ "GET", "/v1/sessions/{id}/history", history_show, 0 },
 		{ "POST", "/v1/sessions/{id}/turns", turns_create, HTTP_DRAINS },
+		{ "GET", "/v1/turns", turns_list, 0 },
 		{ "GET", "/v1/turns/{id}", turns_show, 0 },
+		{ "GET", "/v1/turns/{id}/agents", agents_list, 0 },
 		{ "GET", "/v1/turns/{id}/result", turns_result, 0 },
 		{ "POST", "/v1/turns/{id}/cancel", turns_end, 0 },
 		{ "GET", "/v1/requests", requests_list, 0 },

@@ -12,7 +12,7 @@
 
 #define WORKSPACE "/workspace"
 
-static struct json *session_json(const struct session *s)
+struct json *api_session_json(const struct session *s)
 {
 	const struct model *m = model_find(s->model);
 	struct json *o = json_new_object(), *usage = json_new_object();
@@ -55,11 +55,7 @@ static bool walk(struct buf *out, const char *segment, size_t len)
 	return true;
 }
 
-/*
- * The working directory, resolved by its text alone: the daemon never looks at a
- * workspace.  Whether it exists is the guest's to say when something runs there.
- */
-static bool resolve_cwd(const char *text, char ret_cwd[SESSION_CWD_MAX + 1])
+static bool resolve(const char *text, char ret_cwd[SESSION_CWD_MAX + 1])
 {
 	auto_buf struct buf out = BUF_INIT(SESSION_CWD_MAX);
 	const char *at = text;
@@ -79,6 +75,25 @@ static bool resolve_cwd(const char *text, char ret_cwd[SESSION_CWD_MAX + 1])
 		return false;
 	memcpy(ret_cwd, out.data, out.len + 1);
 	return true;
+}
+
+bool sessions_cwd(const struct http_request *req, struct http_response *res, const char *text,
+                  char ret_cwd[SESSION_CWD_MAX + 1])
+{
+	if (resolve(text, ret_cwd))
+		return true;
+	http_error(req, res, 403, "workspace_not_allowed",
+	           "cwd: not below " WORKSPACE ", or longer than %d bytes", SESSION_CWD_MAX);
+	return false;
+}
+
+bool sessions_title_fits(const struct http_request *req, struct http_response *res,
+                         const struct json *title)
+{
+	if (!title || json_str_len(title) <= SESSION_TITLE_MAX)
+		return true;
+	http_error(req, res, 400, "invalid_json", "title: longer than %d bytes", SESSION_TITLE_MAX);
+	return false;
 }
 
 static bool effort_known(const char *effort)
@@ -101,13 +116,7 @@ static bool set_place(const struct http_request *req, struct http_response *res,
 		return false;
 	}
 	(void)snprintf(s->model, sizeof(s->model), "%s", m->id);
-	if (!resolve_cwd(cwd ? json_str(cwd) : WORKSPACE, s->cwd)) {
-		http_error(req, res, 403, "workspace_not_allowed",
-		           "cwd: not below " WORKSPACE ", or longer than %d bytes",
-		           SESSION_CWD_MAX);
-		return false;
-	}
-	return true;
+	return sessions_cwd(req, res, cwd ? json_str(cwd) : WORKSPACE, s->cwd);
 }
 
 static bool set_words(const struct http_request *req, struct http_response *res,
@@ -121,13 +130,10 @@ static bool set_words(const struct http_request *req, struct http_response *res,
 		return false;
 	}
 	(void)snprintf(s->effort, sizeof(s->effort), "%s", word);
-	if (title && json_str_len(title) > SESSION_TITLE_MAX) {
-		http_error(req, res, 400, "invalid_json", "title: longer than %d bytes",
-		           SESSION_TITLE_MAX);
+	if (!sessions_title_fits(req, res, title))
 		return false;
-	}
 	(void)snprintf(s->title, sizeof(s->title), "%s", title ? json_str(title) : "");
-	s->title_is_manual = title != NULL;
+	s->title_is_manual = s->title[0] != '\0';
 	return true;
 }
 
@@ -138,21 +144,26 @@ void sessions_create(const struct http_request *req, struct http_response *res, 
 		{ "cwd", JSON_STRING, false, true },
 		{ "effort", JSON_STRING, false, true },
 		{ "title", JSON_STRING, false, true },
+		{ "clientRequestId", JSON_STRING, false, true },
 	};
 	const struct json *v[ARRAY_LEN(fields)];
+	const struct api_asked asked = { "session", "", v, ARRAY_LEN(fields) - 1 };
+	const struct client_request *key = NULL;
 	auto_json struct json *doc = NULL;
+	struct client_request room;
 	struct api *api = ctx;
 	struct session s = { .id = uuid_new() };
 	struct err e = ERR_INIT;
 
 	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc) ||
-	    !set_place(req, res, v[0], v[1], &s) || !set_words(req, res, v[2], v[3], &s))
+	    !set_place(req, res, v[0], v[1], &s) || !set_words(req, res, v[2], v[3], &s) ||
+	    !api_client_request(req, res, v[4], &asked, &room, &key))
 		return;
 	s.created_ms = s.updated_ms = clock_wall_ms();
-	if (session_insert(api->store, api_tenant(req), &s, &e))
+	if (session_insert(api->store, api_tenant(req), &s, key, &e))
 		api_fail(req, res, &e);
 	else
-		api_json(res, 201, session_json(&s));
+		api_json(res, 201, api_session_json(&s));
 }
 
 /* -- show and list ---------------------------------------------------------------------- */
@@ -164,30 +175,14 @@ void sessions_show(const struct http_request *req, struct http_response *res, vo
 	struct uuid id;
 	struct err e = ERR_INIT;
 
+	if (!api_no_query(req, res))
+		return;
 	if (!uuid_parse(req->params[0], &id))
 		api_not_found(req, res, "session");
 	else if (session_get(api->store, api_tenant(req), &id, &s, &e))
 		api_fail_about(req, res, "session", &e);
 	else
-		api_json(res, 200, session_json(&s));
-}
-
-/* A cursor is the place of the last row of a page: "<updated ms>.<id>". */
-static bool read_cursor(const struct http_request *req, struct http_response *res,
-                        struct session_key *ret)
-{
-	const char *text = http_query(req, "cursor");
-	char *dot;
-
-	*ret = (struct session_key){ 0 };
-	if (!text)
-		return true;
-	ret->updated_ms = *text >= '1' && *text <= '9' ? strtoull(text, &dot, 10) : 0;
-	if (ret->updated_ms && ret->updated_ms <= INT64_MAX / 1000 && *dot == '.' &&
-	    uuid_parse(dot + 1, &ret->id))
-		return true;
-	http_error(req, res, 400, "invalid_cursor", "cursor: not one that a page gave");
-	return false;
+		api_json(res, 200, api_session_json(&s));
 }
 
 static bool read_filter(const struct http_request *req, struct http_response *res,
@@ -214,19 +209,16 @@ static void add_row(void *ctx, const struct session *row)
 {
 	struct rows *rows = ctx;
 
-	json_push(rows->data, session_json(row));
+	json_push(rows->data, api_session_json(row));
 	rows->last = (struct session_key){ row->updated_ms, row->id };
 }
 
 static void answer_page(struct http_response *res, struct rows *rows, bool more)
 {
 	struct json *o = json_new_object();
-	char cursor[64];
 
-	(void)snprintf(cursor, sizeof(cursor), "%" PRIu64 ".%s", rows->last.updated_ms,
-	               rows->last.id.text);
 	json_put(o, "data", rows->data);
-	json_put_str(o, "nextCursor", more ? cursor : NULL);
+	api_put_keyset(o, more, rows->last.updated_ms, &rows->last.id);
 	api_json(res, 200, o);
 }
 
@@ -240,7 +232,8 @@ void sessions_list(const struct http_request *req, struct http_response *res, vo
 	struct err e = ERR_INIT;
 
 	if (!api_query_known(req, res, known) || !api_limit(req, res, &page.limit) ||
-	    !read_cursor(req, res, &after) || !read_filter(req, res, &page.filter))
+	    !api_keyset(req, res, &after.updated_ms, &after.id) ||
+	    !read_filter(req, res, &page.filter))
 		return;
 	page.after = after.updated_ms ? &after : NULL;
 	rows.data = json_new_array();

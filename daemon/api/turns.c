@@ -1,6 +1,7 @@
 #include "daemon/api/turns.h"
 
 #include "daemon/api/api.h"
+#include "daemon/api/public.h"
 #include "daemon/turn/output.h"
 
 #include <stdio.h>
@@ -9,7 +10,7 @@
 
 #define ANSWER_CHARS 262144 /* characters of assistantText in a result */
 
-struct json *api_turn_json(const struct turn *t)
+static struct json *turn_json(const struct turn *t, size_t input_len)
 {
 	struct json *o = json_new_object(), *error = NULL;
 
@@ -18,7 +19,8 @@ struct json *api_turn_json(const struct turn *t)
 	json_put_str(o, "clientRequestId",
 	             t->client_request.text[0] ? t->client_request.text : NULL);
 	json_put_str(o, "status", turn_state_name(t->state));
-	json_put_str(o, "input", t->input);
+	json_put_strn(o, "input", t->input, input_len);
+	json_put_bool(o, "inputTruncated", t->input[input_len] != '\0');
 	json_put_time(o, "createdAt", t->created_ms);
 	json_put_time(o, "startedAt", t->started_ms);
 	json_put_time(o, "finishedAt", t->finished_ms);
@@ -33,6 +35,17 @@ struct json *api_turn_json(const struct turn *t)
 	return o;
 }
 
+struct json *api_turn_json(const struct turn *t)
+{
+	return turn_json(t, strlen(t->input));
+}
+
+struct json *api_turn_row_json(const struct turn *t)
+{
+	_Static_assert(TURN_INPUT_SHOWN > 4 * PUBLIC_CHARS, "a cut input has more characters");
+	return turn_json(t, output_prefix(t->input, strlen(t->input), PUBLIC_CHARS));
+}
+
 /* The turn that the path names; the answer is made when there is none. */
 static bool find_turn(const struct http_request *req, struct http_response *res,
                       const struct api *api, struct turn *ret)
@@ -40,6 +53,8 @@ static bool find_turn(const struct http_request *req, struct http_response *res,
 	struct err e = ERR_INIT;
 	struct uuid id;
 
+	if (!api_no_query(req, res))
+		return false;
 	if (!uuid_parse(req->params[0], &id)) {
 		api_not_found(req, res, "turn");
 		return false;
@@ -81,16 +96,6 @@ static bool read_turn(const struct http_request *req, struct http_response *res,
 	return t->input != NULL;
 }
 
-static void fail_create(const struct http_request *req, struct http_response *res,
-                        const struct turn *t, const struct err *e)
-{
-	if (e->code == STORE_CONFLICT && t->client_request.text[0])
-		http_error(req, res, 409, "idempotency_conflict",
-		           "clientRequestId was used with another input");
-	else
-		api_fail_about(req, res, "session", e);
-}
-
 void turns_create(const struct http_request *req, struct http_response *res, void *ctx)
 {
 	struct turn t = { 0 };
@@ -104,10 +109,63 @@ void turns_create(const struct http_request *req, struct http_response *res, voi
 	if (!read_turn(req, res, &t))
 		return;
 	if (turns_submit(api->turns, api_tenant(req), &t, &e))
-		fail_create(req, res, &t, &e);
+		api_fail_about(req, res, "session", &e);
 	else
 		api_json(res, 202, api_turn_json(&t));
 	turn_release(&t);
+}
+
+/* -- list ---------------------------------------------------------------------- */
+
+struct rows {
+	struct json *data;
+	struct turn_key last;
+};
+
+static void add_row(void *ctx, const struct turn *t)
+{
+	struct rows *rows = ctx;
+
+	json_push(rows->data, api_turn_row_json(t));
+	rows->last = (struct turn_key){ t->created_ms, t->id };
+}
+
+static void answer_page(const struct http_request *req, struct http_response *res,
+                        const struct api *api, struct turn_page *page)
+{
+	struct rows rows = { .data = json_new_array() };
+	struct json *o = json_new_object();
+	struct err e = ERR_INIT;
+	int rc = turn_list(api->store, api_tenant(req), page, add_row, &rows, &e);
+
+	json_put(o, "data", rows.data);
+	api_put_keyset(o, page->more, rows.last.created_ms, &rows.last.id);
+	if (rc == 0) {
+		api_json(res, 200, o);
+		return;
+	}
+	json_free(&o);
+	api_fail(req, res, &e);
+}
+
+void turns_list(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	static const char *const known[] = { "sessionId", "cursor", "limit", NULL };
+	const char *text = http_query(req, "sessionId");
+	struct turn_page page = { 0 };
+	struct turn_key after;
+	struct uuid session;
+
+	if (!api_query_known(req, res, known) || !api_limit(req, res, &page.limit) ||
+	    !api_keyset(req, res, &after.created_ms, &after.id))
+		return;
+	if (text && !uuid_parse(text, &session)) {
+		http_error(req, res, 400, "invalid_query", "sessionId: not a lower-case UUID");
+		return;
+	}
+	page.session = text ? &session : NULL;
+	page.after = after.created_ms ? &after : NULL;
+	answer_page(req, res, ctx, &page);
 }
 
 /* -- show, result, cancel ------------------------------------------------------------ */
@@ -131,6 +189,7 @@ static struct json *tool_json(const struct item *result)
 	json_put_bool(o, "truncated", result->truncated);
 	json_put_bool(o, "lossy", result->lossy);
 	json_put_int(o, "totalBytes", (int64_t)result->total_bytes);
+	public_put_details(o, "details", result);
 	return o;
 }
 
@@ -212,6 +271,8 @@ void turns_end(const struct http_request *req, struct http_response *res, void *
 	struct err e = ERR_INIT;
 	struct uuid id;
 
+	if (!api_no_body(req, res))
+		return;
 	if (!uuid_parse(req->params[0], &id)) {
 		api_not_found(req, res, "turn");
 		return;

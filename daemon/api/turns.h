@@ -4,6 +4,7 @@
 
 #include "daemon/http/http.h"
 
+void turns_list(const struct http_request *req, struct http_response *res, void *ctx);
 void turns_create(const struct http_request *req, struct http_response *res, void *ctx);
 void turns_show(const struct http_request *req, struct http_response *res, void *ctx);
 void turns_result(const struct http_request *req, struct http_response *res, void *ctx);

@@ -168,7 +168,7 @@ static void log_holds_no_data_and_is_bounded(void **state)
 	(void)state;
 	s.cwd[0] = '!';
 	(void)snprintf(s.title, sizeof(s.title), "secret-title");
-	assert_code(session_insert(store, &acme, &s, &e), STORE_CONFLICT);
+	assert_code(session_insert(store, &acme, &s, NULL, &e), STORE_CONFLICT);
 	assert_null(strstr(e.text, "secret"));
 	read_log(text, sizeof(text));
 	assert_non_null(strstr(text, "ready to accept connections"));

@@ -8,6 +8,7 @@
 #define DAEMON_STORE_INTERNAL_H
 
 #include "daemon/store/db.h"
+#include "daemon/store/session.h"
 #include "daemon/store/turn.h"
 
 #include <pthread.h>
@@ -25,6 +26,13 @@ struct tenant_db {
 	bool ready;           /* role, database and schema are as this release needs them */
 	bool marked;          /* as unfinished in the control database, committed */
 	unsigned int inserting;
+
+	pthread_mutex_t size_lock; /* guards size; nothing is waited for while it is held */
+	struct {
+		uint64_t bytes;       /* of the database when it was measured */
+		uint64_t added;       /* since then, about */
+		uint64_t measured_ms; /* monotonic; 0 = never */
+	} size;
 };
 
 #define TENANT_BUCKETS 256
@@ -33,6 +41,7 @@ struct store {
 	struct pool *pool;
 	char *socket_dir;
 	uint64_t generation;
+	uint64_t max_tenant_bytes;
 
 	pthread_mutex_t guard_lock;
 	struct pg *guard; /* holds the lock that keeps a second daemon away */
@@ -61,7 +70,43 @@ int mark_begin(struct store *s, const struct uuid *tenant, struct tenant_db **re
 	must_check;
 void mark_end(struct tenant_db *db);
 
+/*
+ * Run fn as the owner in the tenant's database, on a connection of its own.
+ */
+int tenant_db_as_owner(struct store *s, const struct tenant_db *db,
+                       int (*fn)(struct pg *pg, const struct tenant_db *db, struct err *e),
+                       struct err *e) must_check;
+
+/*
+ * STORE_TENANT_FULL unless the tenant's database has room for so many bytes more, which
+ * are counted.  pg is a connection to it.  Measures at most every ten seconds, or once a
+ * second near the bound.
+ */
+int room_take(struct store *s, struct tenant_db *db, struct pg *pg, uint64_t bytes, struct err *e)
+	must_check;
+
+/* After a deletion: give the room back to the file system when the bound is near. */
+void room_reclaim(struct store *s, struct tenant_db *db);
+
 /* -- steps of a transaction; the turn's row is locked first -- */
+
+/* Lock the session; STORE_NOT_FOUND when there is none. */
+int session_lock(struct pg *pg, const struct uuid *id, struct err *e) must_check;
+
+/* STORE_BUSY when the session, which is locked, has an active turn. */
+int session_check_idle(struct pg *pg, const struct uuid *id, struct err *e) must_check;
+
+/* As session_insert(); *ret_existing: the key was known. */
+int session_put(struct pg *pg, struct session *io, const struct client_request *key,
+                bool *ret_existing, struct err *e) must_check;
+
+/* The session that key made, if any. */
+int session_find_key(struct pg *pg, const struct client_request *key, struct session *ret,
+                     bool *ret_found, struct err *e) must_check;
+
+/* STORE_NOT_FOUND when there is no such session. */
+int session_read(struct pg *pg, const struct uuid *id, struct session *ret, struct err *e)
+	must_check;
 
 #define TURN_UNFINISHED "state IN ('queued', 'running', 'waiting_for_input')"
 

@@ -20,8 +20,10 @@ static const char *const call_names[] = {
 
 void item_list_release(struct item_list *list)
 {
-	for (size_t i = 0; i < list->count; i++)
+	for (size_t i = 0; i < list->count; i++) {
 		free(list->items[i].body);
+		free(list->items[i].details);
+	}
 	free(list->items);
 	*list = (struct item_list){ NULL, 0 };
 }
@@ -35,6 +37,18 @@ static size_t index_of(const char *const *names, size_t n, const char *name)
 	while (i < n && !(names[i] && strcmp(names[i], name) == 0))
 		i++;
 	return i;
+}
+
+static int decode_bytes(struct pg_rows *rows, int row, struct item *ret, struct err *e)
+{
+	size_t len;
+
+	ret->body = pg_get_bytes(rows, row, 8, &ret->body_len);
+	ret->details = pg_get_bytes(rows, row, 9, &len);
+	ret->beginning = pg_get_bool(rows, row, 10);
+	if (!ret->body || pg_rows_check(rows, "item", e) < 0)
+		return err_set(e, STORE_UNAVAILABLE, "no memory for an item");
+	return 0;
 }
 
 static int decode(struct pg_rows *rows, int row, struct item *ret, struct err *e)
@@ -60,18 +74,15 @@ static int decode(struct pg_rows *rows, int row, struct item *ret, struct err *e
 		return err_set(e, STORE_CORRUPT, "stored item %d is unknown or out of order", row);
 	ret->kind = (enum item_kind)k;
 	ret->call_state = (enum call_state)c;
-	ret->body = pg_get_bytes(rows, row, 8, &ret->body_len);
-	return ret->body ? 0 : err_set(e, STORE_UNAVAILABLE, "no memory for an item");
+	return decode_bytes(rows, row, ret, e);
 }
 
-int turn_items(struct store *s, const struct uuid *tenant, const struct uuid *turn,
-               struct item_list *ret, struct err *e)
+static int read_items(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                      const char *sql, struct item_list *ret, struct err *e)
 {
 	auto_rows struct pg_rows *rows = NULL;
 	struct item_list list = { NULL, 0 };
-	const struct query q = { "SELECT seq, kind, call_id, tool, call_state, lossy, truncated, "
-		                 "total_bytes, body FROM app.item WHERE turn = $1 ORDER BY seq",
-		                 PG_PARAMS(pg_uuid(turn)) };
+	const struct query q = { sql, PG_PARAMS(pg_uuid(turn)) };
 	size_t count;
 
 	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
@@ -93,6 +104,36 @@ int turn_items(struct store *s, const struct uuid *tenant, const struct uuid *tu
 	return 0;
 }
 
+#define COLUMNS "seq, kind, call_id, tool, call_state, lossy, truncated, total_bytes, "
+
+int turn_items(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+               struct item_list *ret, struct err *e)
+{
+	return read_items(s, tenant, turn,
+	                  "SELECT " COLUMNS
+	                  "body, details, false FROM app.item WHERE turn = $1 ORDER BY seq",
+	                  ret, e);
+}
+
+int turn_items_shown(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                     struct item_list *ret, struct err *e)
+{
+	static const char sql[] =
+		"SELECT " COLUMNS "CASE WHEN before >= 262144 THEN '' WHEN kind = 'tool_call' "
+		"THEN body ELSE substring(body from 1 for 65536) END, details, "
+		"CASE WHEN before >= 262144 THEN len > 0 ELSE len > shown END "
+		"FROM (SELECT *, sum(shown) OVER (ORDER BY seq) - shown AS before "
+		"FROM (SELECT *, octet_length(body) AS len, CASE WHEN kind = 'tool_call' "
+		"THEN octet_length(body) ELSE least(octet_length(body), 65536) END AS shown "
+		"FROM app.item WHERE turn = $1 ORDER BY seq LIMIT 2048) AS sized) AS summed "
+		"ORDER BY seq";
+
+	_Static_assert(ITEMS_SHOWN == 2048 && ITEM_TEXT_SHOWN == 65536 &&
+	                       ITEMS_TEXT_SHOWN == 262144,
+	               "as in the statement");
+	return read_items(s, tenant, turn, sql, ret, e);
+}
+
 /* -- steps -- */
 
 int item_next_seq(struct pg *pg, const struct uuid *turn, uint32_t *ret, struct err *e)
@@ -112,14 +153,15 @@ int item_put(struct pg *pg, const struct uuid *turn, const struct item *in, cons
 	int n = pg_exec(
 		pg,
 		"INSERT INTO app.item (turn, seq, kind, call_id, tool, call_state, answers, lossy, "
-		"truncated, total_bytes, body) "
-		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+		"truncated, total_bytes, body, details) "
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
 		PG_PARAMS(pg_uuid(turn), pg_int(in->seq), pg_text(kind_names[in->kind]),
 	                  pg_text(in->call_id), pg_text(in->tool),
 	                  pg_text(call_names[in->call_state]),
 	                  answers ? pg_int(*answers) : pg_text(NULL), pg_bool(in->lossy),
 	                  pg_bool(in->truncated), pg_int((int64_t)in->total_bytes),
-	                  pg_bytes(in->body, in->body_len)),
+	                  pg_bytes(in->body, in->body_len),
+	                  in->details ? pg_bytes(in->details, strlen(in->details)) : pg_text(NULL)),
 		e);
 
 	return n < 0 ? -1 : 0;
@@ -160,39 +202,74 @@ int item_finish(struct pg *pg, const struct uuid *turn, uint32_t seq, struct ite
 
 struct change {
 	const struct uuid *turn;
-	struct item *items;
-	size_t count;
+	struct store *store;
+	struct tenant_db *db;
+	struct turn_step *step;
+	struct item *result;
 	uint32_t seq;
 };
 
+#define TOKENS_MAX ((uint64_t)9007199254740991) /* what JSON numbers hold exactly */
+
+static int64_t tokens(uint64_t n)
+{
+	return (int64_t)(n < TOKENS_MAX ? n : TOKENS_MAX);
+}
+
+static int count_tokens(struct pg *pg, const struct uuid *turn, const struct turn_step *step,
+                        struct err *e)
+{
+	int n;
+
+	if (!step->input_tokens && !step->output_tokens && !step->cached_tokens)
+		return 0;
+	n = pg_exec(pg,
+	            "UPDATE app.session SET input_tokens = least(input_tokens + $2, $5), "
+	            "output_tokens = least(output_tokens + $3, $5), "
+	            "cached_tokens = least(cached_tokens + $4, $5) "
+	            "WHERE id = (SELECT session FROM app.turn WHERE id = $1)",
+	            PG_PARAMS(pg_uuid(turn), pg_int(tokens(step->input_tokens)),
+	                      pg_int(tokens(step->output_tokens)),
+	                      pg_int(tokens(step->cached_tokens)), pg_int((int64_t)TOKENS_MAX)),
+	            e);
+	return n < 0 ? -1 : 0;
+}
+
 static int append(struct pg *pg, void *ctx, struct err *e)
 {
-	struct change *c = ctx;
+	const struct change *c = ctx;
+	struct turn_step *step = c->step;
+	uint64_t bytes = 0;
 	uint32_t seq;
 
-	if (turn_lock_running(pg, c->turn, e) < 0 || item_next_seq(pg, c->turn, &seq, e) < 0)
+	for (size_t i = 0; i < step->count; i++)
+		bytes += step->items[i].body_len;
+	if (turn_lock_running(pg, c->turn, e) < 0 || room_take(c->store, c->db, pg, bytes, e) < 0 ||
+	    item_next_seq(pg, c->turn, &seq, e) < 0)
 		return -1;
-	for (size_t i = 0; i < c->count; i++) {
-		c->items[i].seq = seq + (uint32_t)i;
-		if (item_put(pg, c->turn, &c->items[i], NULL, e) < 0)
+	for (size_t i = 0; i < step->count; i++) {
+		step->items[i].seq = seq + (uint32_t)i;
+		if (item_put(pg, c->turn, &step->items[i], NULL, e) < 0)
 			return -1;
 	}
-	return 0;
+	return count_tokens(pg, c->turn, step, e);
 }
 
 int turn_append(struct store *s, const struct uuid *tenant, const struct uuid *turn,
-                struct item *items, size_t count, struct err *e)
+                struct turn_step *step, struct err *e)
 {
-	struct change c = { .turn = turn, .items = items, .count = count };
+	struct change c = { .turn = turn, .store = s, .step = step };
 
-	for (size_t i = 0; i < count; i++) {
-		bool call = items[i].kind == ITEM_TOOL_CALL;
+	for (size_t i = 0; i < step->count; i++) {
+		bool call = step->items[i].kind == ITEM_TOOL_CALL;
 
-		if (items[i].kind == ITEM_TOOL_RESULT ||
-		    items[i].call_state != (call ? CALL_PENDING : CALL_NONE))
+		if (step->items[i].kind == ITEM_TOOL_RESULT ||
+		    step->items[i].call_state != (call ? CALL_PENDING : CALL_NONE))
 			return err_set(e, STORE_CONFLICT, "item %zu may not be appended so", i);
 	}
-	return tenant_transaction(s, tenant, append, &c, e);
+	if (tenant_db_get(s, tenant, &c.db, e) < 0)
+		return -1;
+	return db_transaction(s->pool, &c.db->key, append, &c, e);
 }
 
 static int start_call(struct pg *pg, void *ctx, struct err *e)
@@ -218,13 +295,13 @@ static int finish_call(struct pg *pg, void *ctx, struct err *e)
 
 	if (turn_lock_running(pg, c->turn, e) < 0)
 		return -1;
-	return item_finish(pg, c->turn, c->seq, c->items, e);
+	return item_finish(pg, c->turn, c->seq, c->result, e);
 }
 
 int turn_finish_call(struct store *s, const struct uuid *tenant, const struct uuid *turn,
                      uint32_t seq, struct item *result, struct err *e)
 {
-	struct change c = { .turn = turn, .seq = seq, .items = result };
+	struct change c = { .turn = turn, .seq = seq, .result = result };
 
 	return tenant_transaction(s, tenant, finish_call, &c, e);
 }

@@ -4,37 +4,13 @@
 #include "daemon/store/internal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define COLUMNS                                                                    \
 	"id, created_ms, updated_ms, model, effort, cwd, title, title_is_manual, " \
 	"archived, input_tokens, output_tokens, cached_tokens"
 
-static int insert(struct pg *pg, void *ctx, struct err *e)
-{
-	const struct session *in = ctx;
-	int n = pg_exec(
-		pg,
-		"INSERT INTO app.session (" COLUMNS ") VALUES ($1, $2, $3, $4, $5, $6, $7, "
-		"$8, $9, $10, $11, $12)",
-		PG_PARAMS(pg_uuid(&in->id), pg_int((int64_t)in->created_ms),
-	                  pg_int((int64_t)in->updated_ms), pg_text(in->model), pg_text(in->effort),
-	                  pg_text(in->cwd), pg_text(in->title), pg_bool(in->title_is_manual),
-	                  pg_bool(in->archived), pg_int((int64_t)in->input_tokens),
-	                  pg_int((int64_t)in->output_tokens), pg_int((int64_t)in->cached_tokens)),
-		e);
-
-	return n < 0 ? -1 : 0;
-}
-
-int session_insert(struct store *s, const struct uuid *tenant, const struct session *in,
-                   struct err *e)
-{
-	struct session copy = *in;
-
-	if (tenant_transaction(s, tenant, insert, &copy, e) < 0)
-		return err_wrap(e, "session %s", in->id.text);
-	return 0;
-}
+/* -- reading -- */
 
 static int decode(struct pg_rows *rows, int row, struct session *ret, struct err *e)
 {
@@ -51,6 +27,110 @@ static int decode(struct pg_rows *rows, int row, struct session *ret, struct err
 	ret->output_tokens = (uint64_t)pg_get_int(rows, row, 10);
 	ret->cached_tokens = (uint64_t)pg_get_int(rows, row, 11);
 	return pg_rows_check(rows, "session", e);
+}
+
+/* -- inserting -- */
+
+int session_find_key(struct pg *pg, const struct client_request *key, struct session *ret,
+                     bool *ret_found, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+
+	*ret_found = false;
+	if (pg_query(pg,
+	             "SELECT " COLUMNS ", request_digest = $2 FROM app.session "
+	             "WHERE client_request = $1",
+	             PG_PARAMS(pg_uuid(&key->id), pg_bytes(key->digest, sizeof(key->digest))),
+	             &rows, e) < 0)
+		return -1;
+	if (pg_rows_count(rows) == 0)
+		return 0;
+	if (!pg_get_bool(rows, 0, 12))
+		return err_set(e, STORE_KEY_REUSED,
+		               "this client request id was used before with another input");
+	*ret_found = true;
+	return decode(rows, 0, ret, e);
+}
+
+static int put_row(struct pg *pg, const struct session *in, const struct client_request *key,
+                   struct err *e)
+{
+	return pg_exec(
+		pg,
+		"INSERT INTO app.session (" COLUMNS ", client_request, request_digest) "
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) "
+		"ON CONFLICT (client_request) DO NOTHING",
+		PG_PARAMS(pg_uuid(&in->id), pg_int((int64_t)in->created_ms),
+	                  pg_int((int64_t)in->updated_ms), pg_text(in->model), pg_text(in->effort),
+	                  pg_text(in->cwd), pg_text(in->title), pg_bool(in->title_is_manual),
+	                  pg_bool(in->archived), pg_int((int64_t)in->input_tokens),
+	                  pg_int((int64_t)in->output_tokens), pg_int((int64_t)in->cached_tokens),
+	                  pg_text(key ? key->id.text : NULL),
+	                  key ? pg_bytes(key->digest, sizeof(key->digest)) : pg_text(NULL)),
+		e);
+}
+
+/* Whoever inserts the same key at the same time is waited for by the insertion itself. */
+int session_put(struct pg *pg, struct session *io, const struct client_request *key,
+                bool *ret_existing, struct err *e)
+{
+	int n = put_row(pg, io, key, e);
+
+	*ret_existing = false;
+	if (n != 0)
+		return n < 0 ? -1 : 0;
+	if (session_find_key(pg, key, io, ret_existing, e) < 0)
+		return -1;
+	return *ret_existing ? 0 : err_set(e, STORE_UNAVAILABLE, "the session was just deleted");
+}
+
+struct insertion {
+	struct store *store;
+	struct tenant_db *db;
+	const struct session *in;
+	const struct client_request *key;
+	struct session out;
+};
+
+static int insert(struct pg *pg, void *ctx, struct err *e)
+{
+	struct insertion *c = ctx;
+	bool existing = false;
+
+	c->out = *c->in;
+	if (c->key && session_find_key(pg, c->key, &c->out, &existing, e) < 0)
+		return -1;
+	if (existing)
+		return 0;
+	if (room_take(c->store, c->db, pg, strlen(c->in->cwd) + strlen(c->in->title), e) < 0)
+		return -1;
+	return session_put(pg, &c->out, c->key, &existing, e);
+}
+
+int session_insert(struct store *s, const struct uuid *tenant, struct session *io,
+                   const struct client_request *key, struct err *e)
+{
+	struct insertion c = { .store = s, .in = io, .key = key };
+
+	if (tenant_db_get(s, tenant, &c.db, e) < 0 ||
+	    db_transaction(s->pool, &c.db->key, insert, &c, e) < 0)
+		return err_wrap(e, "session %s", io->id.text);
+	*io = c.out;
+	return 0;
+}
+
+/* -- one, and lists -- */
+
+int session_read(struct pg *pg, const struct uuid *id, struct session *ret, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+
+	if (pg_query(pg, "SELECT " COLUMNS " FROM app.session WHERE id = $1",
+	             PG_PARAMS(pg_uuid(id)), &rows, e) < 0)
+		return -1;
+	if (pg_rows_count(rows) == 0)
+		return err_set(e, STORE_NOT_FOUND, "there is no session %s", id->text);
+	return decode(rows, 0, ret, e);
 }
 
 int session_get(struct store *s, const struct uuid *tenant, const struct uuid *id,

@@ -21,9 +21,53 @@ struct session {
 	uint64_t input_tokens, output_tokens, cached_tokens;
 };
 
-/* Insert; id and times are set by the caller. */
-int session_insert(struct store *s, const struct uuid *tenant, const struct session *in,
-                   struct err *e) must_check;
+/* What makes a request happen once, however often it is sent. */
+struct client_request {
+	struct uuid id;
+	unsigned char digest[32]; /* of all that the request asks for */
+};
+
+/*
+ * Insert; id and times are set by the caller.  When key (NULL = none) is known with the
+ * same digest, *io becomes the session that it made; with another: STORE_KEY_REUSED.
+ * STORE_TENANT_FULL.
+ */
+int session_insert(struct store *s, const struct uuid *tenant, struct session *io,
+                   const struct client_request *key, struct err *e) must_check;
+
+struct session_change {
+	const char *title;    /* NULL = as it is; "" = none */
+	const bool *archived; /* NULL = as it is */
+	uint64_t now_ms;
+};
+
+/* *ret is the session as changed.  STORE_BUSY when it has an active turn. */
+int session_update(struct store *s, const struct uuid *tenant, const struct uuid *id,
+                   const struct session_change *change, struct session *ret, struct err *e)
+	must_check;
+
+/*
+ * Remove the session with its turns, items and requests.  STORE_BUSY when it has an
+ * active turn.  A tenant that is near its bound gets the room back.
+ */
+int session_delete(struct store *s, const struct uuid *tenant, const struct uuid *id, struct err *e)
+	must_check;
+
+struct session_fork {
+	struct uuid source;
+	const uint32_t *through;          /* index of the last turn to copy; NULL = all */
+	const char *title;                /* NULL = the source's */
+	const char *cwd;                  /* NULL = the source's */
+	const struct client_request *key; /* as of session_insert(); NULL = none */
+};
+
+/*
+ * Make a session with copies of the source's turns and their items; tokens are counted
+ * anew.  The caller sets id and times of *io.  STORE_BUSY when the source has an active
+ * turn; STORE_NO_SUCH_TURN when it has none of that index.
+ */
+int session_fork(struct store *s, const struct uuid *tenant, const struct session_fork *fork,
+                 struct session *io, struct err *e) must_check;
 
 int session_get(struct store *s, const struct uuid *tenant, const struct uuid *id,
                 struct session *ret, struct err *e) must_check;

@@ -84,6 +84,7 @@ static int open_steps(struct store *s, const struct store_conf *conf, struct err
 	if (conf->max_connections < 4)
 		return err_set(e, STORE_UNAVAILABLE, "max_connections is %u, at least 4 are needed",
 		               conf->max_connections);
+	s->max_tenant_bytes = conf->max_tenant_bytes;
 	s->socket_dir = strdup(conf->socket_dir);
 	if (!s->socket_dir)
 		return err_set(e, STORE_UNAVAILABLE, "no memory for the store");

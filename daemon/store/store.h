@@ -23,7 +23,10 @@ enum store_code {
 	STORE_NOT_FOUND,          /* no such row in this tenant's database */
 	STORE_CONFLICT,           /* a rule of the schema or a state forbids it */
 	STORE_BUSY,               /* session has an active turn */
-	STORE_CORRUPT, /* a row that the code cannot understand, or an unexpected SQL error */
+	STORE_CORRUPT,      /* a row that the code cannot understand, or an unexpected SQL error */
+	STORE_KEY_REUSED,   /* a client request id that was used before with another input */
+	STORE_NO_SUCH_TURN, /* a session has no turn of that index */
+	STORE_TENANT_FULL,  /* the tenant's database has reached its bound */
 };
 
 struct store;
@@ -31,6 +34,7 @@ struct store;
 struct store_conf {
 	const char *socket_dir;       /* of the managed cluster */
 	unsigned int max_connections; /* over all tenants, at least 4 */
+	uint64_t max_tenant_bytes;    /* of one tenant's database; 0 = no bound */
 };
 
 /*

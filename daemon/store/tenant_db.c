@@ -25,6 +25,7 @@ static struct tenant_db *new_entry(const struct uuid *tenant)
 	(void)snprintf(db->key.database, sizeof(db->key.database), "ct_%s", hex);
 	(void)snprintf(db->key.user, sizeof(db->key.user), "cr_%s", hex);
 	pthread_mutex_init(&db->lock, NULL);
+	pthread_mutex_init(&db->size_lock, NULL);
 	return db;
 }
 
@@ -55,6 +56,7 @@ void tenant_db_free_all(struct store *s)
 		for (; db; db = next) {
 			next = db->next;
 			pthread_mutex_destroy(&db->lock);
+			pthread_mutex_destroy(&db->size_lock);
 			free(db);
 		}
 		s->tenants[i] = NULL;
@@ -128,6 +130,13 @@ static int as_owner(struct store *s, const char *database, const struct tenant_d
 	rc = fn(lease_pg(lease), db, e);
 	pool_discard(s->pool, &lease);
 	return rc;
+}
+
+int tenant_db_as_owner(struct store *s, const struct tenant_db *db,
+                       int (*fn)(struct pg *pg, const struct tenant_db *db, struct err *e),
+                       struct err *e)
+{
+	return as_owner(s, db->key.database, db, fn, e);
 }
 
 /* Every step may be repeated, so a start that was killed in the middle goes on here. */

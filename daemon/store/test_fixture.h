@@ -140,7 +140,7 @@ static inline struct session new_session(const struct uuid *tenant)
 	};
 
 	in.updated_ms = in.created_ms;
-	assert_ok(session_insert(store, tenant, &in, &e));
+	assert_ok(session_insert(store, tenant, &in, NULL, &e));
 	return in;
 }
 

@@ -41,6 +41,13 @@ static int end_turn(const struct uuid *id, enum turn_state state)
 	return turn_finish(store, &acme, id, &end, &e);
 }
 
+static int append(const struct uuid *turn, struct item *items, size_t count)
+{
+	struct turn_step step = { .items = items, .count = count };
+
+	return turn_append(store, &acme, turn, &step, &e);
+}
+
 static void append_call(const struct uuid *turn, const char *arguments)
 {
 	char body[64];
@@ -52,7 +59,7 @@ static void append_call(const struct uuid *turn, const char *arguments)
 
 	(void)snprintf(body, sizeof(body), "%s", arguments);
 	call.body_len = strlen(body);
-	assert_ok(turn_append(store, &acme, turn, &call, 1, &e));
+	assert_ok(append(turn, &call, 1));
 	assert_int_equal(call.seq, 1);
 }
 
@@ -120,7 +127,7 @@ static void session_round_trips(void **state)
 	struct session out;
 
 	(void)state;
-	assert_ok(session_insert(store, &acme, &in, &e));
+	assert_ok(session_insert(store, &acme, &in, NULL, &e));
 	assert_ok(session_get(store, &acme, &in.id, &out, &e));
 	assert_string_equal(out.id.text, in.id.text);
 	assert_int_equal(out.created_ms, in.created_ms);
@@ -133,7 +140,7 @@ static void session_round_trips(void **state)
 	assert_int_equal(out.input_tokens, 1);
 	assert_int_equal(out.output_tokens, in.output_tokens);
 	assert_int_equal(out.cached_tokens, 3);
-	assert_code(session_insert(store, &acme, &in, &e), STORE_CONFLICT);
+	assert_code(session_insert(store, &acme, &in, NULL, &e), STORE_CONFLICT);
 }
 
 static void session_rules_are_in_the_schema(void **state)
@@ -143,12 +150,12 @@ static void session_rules_are_in_the_schema(void **state)
 	(void)state;
 	in.id = uuid_new();
 	in.cwd[0] = 'x';
-	assert_code(session_insert(store, &acme, &in, &e), STORE_CONFLICT);
+	assert_code(session_insert(store, &acme, &in, NULL, &e), STORE_CONFLICT);
 	in.cwd[0] = '/';
 	in.model[0] = '\0';
-	assert_code(session_insert(store, &acme, &in, &e), STORE_CONFLICT);
+	assert_code(session_insert(store, &acme, &in, NULL, &e), STORE_CONFLICT);
 	(void)snprintf(in.model, sizeof(in.model), "\xff\xfe"); /* not UTF-8 */
-	assert_code(session_insert(store, &acme, &in, &e), STORE_CONFLICT);
+	assert_code(session_insert(store, &acme, &in, NULL, &e), STORE_CONFLICT);
 	assert_null(strstr(e.text, "0xff"));
 }
 
@@ -186,7 +193,7 @@ static void put_listed(const struct uuid *tenant, uint64_t updated_ms, bool arch
 
 	in.updated_ms = updated_ms;
 	in.archived = archived;
-	assert_ok(session_insert(store, tenant, &in, &e));
+	assert_ok(session_insert(store, tenant, &in, NULL, &e));
 	*ret = in.id;
 }
 
@@ -302,8 +309,8 @@ static void client_request_is_idempotent(void **state)
 	assert_string_equal(t.id.text, first.text);
 	assert_string_equal(t.client_request.text, key.text);
 	turn_release(&t);
-	assert_code(insert_again(&s, &key, "two", &t), STORE_CONFLICT);
-	assert_code(insert_again(&other, &key, "one", &t), STORE_CONFLICT);
+	assert_code(insert_again(&s, &key, "two", &t), STORE_KEY_REUSED);
+	assert_code(insert_again(&other, &key, "one", &t), STORE_KEY_REUSED);
 	assert_ok(end_turn(&first, TURN_CANCELLED));
 	assert_int_equal(insert_again(&s, &key, "one", &t), 1);
 	assert_int_equal(t.state, TURN_CANCELLED);
@@ -454,7 +461,7 @@ static void items_keep_every_byte(void **state)
 		bytes[i] = (unsigned char)i;
 	in[0].body = in[1].body = (char *)bytes;
 	in[0].body_len = in[1].body_len = sizeof(bytes);
-	assert_ok(turn_append(store, &acme, &turn, in, 2, &e));
+	assert_ok(append(&turn, in, 2));
 	assert_int_equal(in[1].seq, 2);
 	assert_ok(turn_items(store, &acme, &turn, &list, &e));
 	assert_int_equal(list.count, 3);
@@ -479,13 +486,13 @@ static void items_go_to_running_turns_only(void **state)
 	struct item done = { .kind = ITEM_TOOL_CALL, .call_state = CALL_DONE };
 
 	(void)state;
-	assert_code(turn_append(store, &acme, &turn, &text, 1, &e), STORE_CONFLICT);
+	assert_code(append(&turn, &text, 1), STORE_CONFLICT);
 	assert_ok(turn_mark_running(store, &acme, &turn, 1, &e));
-	assert_code(turn_append(store, &acme, &turn, &result, 1, &e), STORE_CONFLICT);
-	assert_code(turn_append(store, &acme, &turn, &done, 1, &e), STORE_CONFLICT);
-	assert_ok(turn_append(store, &acme, &turn, &text, 1, &e));
+	assert_code(append(&turn, &result, 1), STORE_CONFLICT);
+	assert_code(append(&turn, &done, 1), STORE_CONFLICT);
+	assert_ok(append(&turn, &text, 1));
 	assert_ok(end_turn(&turn, TURN_COMPLETED));
-	assert_code(turn_append(store, &acme, &turn, &text, 1, &e), STORE_CONFLICT);
+	assert_code(append(&turn, &text, 1), STORE_CONFLICT);
 }
 
 static void appending_is_all_or_nothing(void **state)
@@ -497,7 +504,7 @@ static void appending_is_all_or_nothing(void **state)
 
 	(void)state;
 	memcpy(in[1].tool, "\xff", 2); /* the second is refused by the database */
-	assert_code(turn_append(store, &acme, &turn, in, 2, &e), STORE_CONFLICT);
+	assert_code(append(&turn, in, 2), STORE_CONFLICT);
 	assert_ok(turn_items(store, &acme, &turn, &list, &e));
 	assert_int_equal(list.count, 1);
 	item_list_release(&list);

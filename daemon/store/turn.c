@@ -112,6 +112,100 @@ int turn_each_unfinished(struct store *s, const struct uuid *tenant,
 	return 0;
 }
 
+/* As COLUMNS, with the beginning of the input. */
+#define SHOWN                                                                            \
+	"id, session, client_request, state, cancel_requested, created_ms, started_ms, " \
+	"finished_ms, error_code, error, substring(input from 1 for 65536)"
+_Static_assert(TURN_INPUT_SHOWN == 65536, "as in SHOWN");
+
+static int select_page(struct store *s, const struct uuid *tenant, const struct turn_page *page,
+                       struct pg_rows **ret, struct err *e)
+{
+	const struct turn_key *after = page->after;
+	const struct pg_param params[] = {
+		pg_int((int64_t)page->limit + 1),
+		after ? pg_int((int64_t)after->created_ms) : pg_text(NULL),
+		pg_text(after ? after->id.text : NULL),
+		pg_text(page->session ? page->session->text : NULL),
+	};
+	const struct query q = {
+		page->session ? "SELECT " SHOWN " FROM app.turn WHERE session = $4::uuid AND "
+				"($2::bigint IS NULL OR (created_ms, id) < ($2, $3::uuid)) "
+				"ORDER BY created_ms DESC, id DESC LIMIT $1"
+			      : "SELECT " SHOWN " FROM app.turn WHERE $4::uuid IS NULL AND "
+				"($2::bigint IS NULL OR (created_ms, id) < ($2, $3::uuid)) "
+				"ORDER BY created_ms DESC, id DESC LIMIT $1",
+		params,
+		ARRAY_LEN(params),
+	};
+
+	return tenant_rows(s, tenant, &q, ret, e);
+}
+
+int turn_list(struct store *s, const struct uuid *tenant, struct turn_page *page,
+              void (*fn)(void *ctx, const struct turn *t), void *ctx, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	struct turn t;
+	size_t count;
+
+	if (select_page(s, tenant, page, &rows, e) < 0)
+		return -1;
+	count = (size_t)pg_rows_count(rows);
+	for (size_t i = 0; i < count && i < page->limit; i++) {
+		if (decode(rows, (int)i, &t, e) < 0)
+			return -1;
+		fn(ctx, &t);
+		turn_release(&t);
+	}
+	page->more = count > page->limit;
+	return 0;
+}
+
+static int count_turns(struct store *s, const struct uuid *tenant, const struct uuid *session,
+                       uint64_t *ret, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	const struct query q = { "SELECT count(*) FROM app.turn WHERE session = $1",
+		                 PG_PARAMS(pg_uuid(session)) };
+
+	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
+		return -1;
+	*ret = (uint64_t)pg_get_int(rows, 0, 0);
+	return pg_rows_check(rows, "count", e);
+}
+
+/* Turns are only ever appended to a session, so an index once seen stays. */
+int turn_history(struct store *s, const struct uuid *tenant, struct history_page *page,
+                 bool (*fn)(void *ctx, const struct turn *t), void *ctx, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	bool more = true;
+	uint64_t n;
+
+	if (count_turns(s, tenant, page->session, &page->total, e) < 0)
+		return -1;
+	page->end = page->before < page->total ? page->before : page->total;
+	n = page->limit < page->end ? page->limit : page->end;
+	const struct query q = {
+		"SELECT " SHOWN " FROM app.turn WHERE session = $1 ORDER BY created_ms, id "
+		"OFFSET $2 LIMIT $3",
+		PG_PARAMS(pg_uuid(page->session), pg_int((int64_t)(page->end - n)),
+		          pg_int((int64_t)n)),
+	};
+	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
+		return -1;
+	for (int i = pg_rows_count(rows) - 1; i >= 0 && more; i--) {
+		struct turn t;
+
+		if (decode(rows, i, &t, e) < 0)
+			return -1;
+		more = fn(ctx, &t);
+		turn_release(&t);
+	}
+	return 0;
+}
+
 /* -- steps -- */
 
 int turn_lock(struct pg *pg, const struct uuid *id, enum turn_state *ret, struct err *e)
@@ -152,21 +246,11 @@ int turn_set_state(struct pg *pg, const struct uuid *id, enum turn_state state, 
 
 struct insertion {
 	struct turn *t;
+	struct store *store;
+	struct tenant_db *db;
 	bool existing;
 	struct turn stored; /* owned; filled when existing */
 };
-
-static int lock_session(struct pg *pg, const struct uuid *id, struct err *e)
-{
-	auto_rows struct pg_rows *rows = NULL;
-
-	if (pg_query(pg, "SELECT FROM app.session WHERE id = $1 FOR NO KEY UPDATE",
-	             PG_PARAMS(pg_uuid(id)), &rows, e) < 0)
-		return -1;
-	if (pg_rows_count(rows) == 0)
-		return err_set(e, STORE_NOT_FOUND, "there is no session %s", id->text);
-	return 0;
-}
 
 /* Look for a turn with the same client request id. */
 static int find_existing(struct pg *pg, struct insertion *in, struct err *e)
@@ -185,36 +269,38 @@ static int find_existing(struct pg *pg, struct insertion *in, struct err *e)
 		return -1;
 	if (!uuid_equal(&in->stored.session, &in->t->session) ||
 	    strcmp(in->stored.input, in->t->input) != 0)
-		return err_set(e, STORE_CONFLICT,
+		return err_set(e, STORE_KEY_REUSED,
 		               "this client request id was used before with another input");
 	in->existing = true;
 	return 0;
 }
 
-static int check_idle(struct pg *pg, const struct uuid *session, struct err *e)
+/* The order in a session is that of the insertions, also when the clock steps back. */
+static int put_row(struct pg *pg, struct turn *t, struct err *e)
 {
+	const char *client = t->client_request.text[0] ? t->client_request.text : NULL;
 	auto_rows struct pg_rows *rows = NULL;
 
-	if (pg_query(pg, "SELECT FROM app.turn WHERE session = $1 AND " TURN_UNFINISHED,
-	             PG_PARAMS(pg_uuid(session)), &rows, e) < 0)
+	if (pg_query(pg,
+	             "INSERT INTO app.turn (id, session, client_request, state, created_ms, input) "
+	             "VALUES ($1, $2, $3, 'queued', greatest($4, (SELECT max(created_ms) + 1 "
+	             "FROM app.turn WHERE session = $2)), $5) RETURNING created_ms",
+	             PG_PARAMS(pg_uuid(&t->id), pg_uuid(&t->session), pg_text(client),
+	                       pg_int((int64_t)t->created_ms),
+	                       pg_bytes(t->input, strlen(t->input))),
+	             &rows, e) < 0)
 		return -1;
-	if (pg_rows_count(rows) > 0)
-		return err_set(e, STORE_BUSY, "the session has an active turn");
-	return 0;
+	t->created_ms = pg_get_ms(rows, 0, 0);
+	return pg_rows_check(rows, "turn", e);
 }
 
-static int put_turn(struct pg *pg, const struct turn *t, struct err *e)
+static int put_turn(struct pg *pg, struct turn *t, struct err *e)
 {
-	size_t len = strlen(t->input);
-	const struct item first = { .kind = ITEM_USER, .body = t->input, .body_len = len };
-	const char *client = t->client_request.text[0] ? t->client_request.text : NULL;
+	const struct item first = { .kind = ITEM_USER,
+		                    .body = t->input,
+		                    .body_len = strlen(t->input) };
 
-	if (pg_exec(pg,
-	            "INSERT INTO app.turn (id, session, client_request, state, created_ms, input) "
-	            "VALUES ($1, $2, $3, 'queued', $4, $5)",
-	            PG_PARAMS(pg_uuid(&t->id), pg_uuid(&t->session), pg_text(client),
-	                      pg_int((int64_t)t->created_ms), pg_bytes(t->input, len)),
-	            e) < 0 ||
+	if (put_row(pg, t, e) < 0 ||
 	    pg_exec(pg,
 	            "UPDATE app.session SET updated_ms = greatest(updated_ms, $2) WHERE id = $1",
 	            PG_PARAMS(pg_uuid(&t->session), pg_int((int64_t)t->created_ms)), e) < 0)
@@ -228,11 +314,12 @@ static int insert(struct pg *pg, void *ctx, struct err *e)
 	struct insertion *in = ctx;
 
 	in->existing = false;
-	if (lock_session(pg, &in->t->session, e) < 0 || find_existing(pg, in, e) < 0)
+	if (session_lock(pg, &in->t->session, e) < 0 || find_existing(pg, in, e) < 0)
 		return -1;
 	if (in->existing)
 		return 0;
-	if (check_idle(pg, &in->t->session, e) < 0)
+	if (session_check_idle(pg, &in->t->session, e) < 0 ||
+	    room_take(in->store, in->db, pg, 2 * (uint64_t)strlen(in->t->input), e) < 0)
 		return -1;
 	return put_turn(pg, in->t, e);
 }
@@ -240,12 +327,13 @@ static int insert(struct pg *pg, void *ctx, struct err *e)
 int turn_insert(struct store *s, const struct uuid *tenant, struct turn *t, bool *ret_existing,
                 struct err *e)
 {
-	struct insertion in = { .t = t };
+	struct insertion in = { .t = t, .store = s };
 	struct tenant_db *db = NULL;
 	int rc;
 
 	if (mark_begin(s, tenant, &db, e) < 0)
 		return -1;
+	in.db = db;
 	rc = db_transaction(s->pool, &db->key, insert, &in, e);
 	mark_end(db);
 	if (rc == 0 && in.existing) {

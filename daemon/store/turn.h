@@ -44,13 +44,48 @@ void turn_release(struct turn *t);
  * Insert a queued turn with its first item (ITEM_USER), after marking the tenant
  * unfinished.  STORE_NOT_FOUND: no such session.  STORE_BUSY: it has an active turn.
  * With a client request id that exists already: same input gives *ret_existing =
- * true and *t filled with the stored turn; another input gives STORE_CONFLICT.
+ * true and *t filled with the stored turn; another input gives STORE_KEY_REUSED.
+ * STORE_TENANT_FULL.  created_ms grows within a session, whatever the clock does.
  */
 int turn_insert(struct store *s, const struct uuid *tenant, struct turn *t, bool *ret_existing,
                 struct err *e) must_check;
 
 int turn_get(struct store *s, const struct uuid *tenant, const struct uuid *id, struct turn *ret,
              struct err *e) must_check;
+
+/* Where a page of turns begins: those strictly older. */
+struct turn_key {
+	uint64_t created_ms;
+	struct uuid id;
+};
+
+struct turn_page {
+	const struct uuid *session;   /* NULL = of all sessions */
+	const struct turn_key *after; /* NULL = from the newest on */
+	size_t limit;
+	bool more; /* set by the call: older ones remain */
+};
+
+#define TURN_INPUT_SHOWN 65536 /* bytes of input that lists give; the last character may be cut */
+
+/* Newest first, at most page->limit, with the beginning of their input. */
+int turn_list(struct store *s, const struct uuid *tenant, struct turn_page *page,
+              void (*fn)(void *ctx, const struct turn *t), void *ctx, struct err *e) must_check;
+
+struct history_page {
+	const struct uuid *session;
+	uint64_t before; /* only turns of a lower index; UINT64_MAX = all */
+	size_t limit;
+	uint64_t total; /* set by the call: turns of the session */
+	uint64_t end;   /* set by the call: index of the last turn given, and one */
+};
+
+/*
+ * Turns of a session by their index, from end - 1 down, with the beginning of their input;
+ * until fn says false.  A session that is not there has none.
+ */
+int turn_history(struct store *s, const struct uuid *tenant, struct history_page *page,
+                 bool (*fn)(void *ctx, const struct turn *t), void *ctx, struct err *e) must_check;
 
 /* Unfinished turns, oldest first. */
 int turn_each_unfinished(struct store *s, const struct uuid *tenant,
@@ -106,6 +141,8 @@ struct item {
 	bool lossy;           /* tool result: bytes were replaced by U+FFFD */
 	bool truncated;       /* tool result: the middle was cut */
 	uint64_t total_bytes; /* tool result: bytes of output before the cut */
+	bool beginning;       /* turn_items_shown() gave the beginning of body only */
+	char *details;        /* tool result: JSON, NULL = none; owned as body is */
 	char *body;           /* owned by whoever filled it; bytes */
 	size_t body_len;
 };
@@ -122,11 +159,31 @@ int turn_items(struct store *s, const struct uuid *tenant, const struct uuid *tu
                struct item_list *ret, struct err *e) must_check;
 
 /*
- * Append items (seq is assigned) in one transaction; only to a running turn.  Calls
- * must be pending; results come only through turn_finish_call().
+ * The first items of a turn as somebody is shown them: at most ITEMS_SHOWN, and texts
+ * only from the beginning, at least ITEM_TEXT_SHOWN bytes of each as long as the turn
+ * has given less than ITEMS_TEXT_SHOWN.  Arguments of calls are whole or missing.
+ */
+#define ITEMS_SHOWN      2048
+#define ITEM_TEXT_SHOWN  65536
+#define ITEMS_TEXT_SHOWN 262144
+
+int turn_items_shown(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                     struct item_list *ret, struct err *e) must_check;
+
+/* What one answer of a model adds. */
+struct turn_step {
+	struct item *items;
+	size_t count;
+	uint64_t input_tokens, output_tokens, cached_tokens;
+};
+
+/*
+ * Append items (seq is assigned) and count the tokens for the session, in one
+ * transaction; only to a running turn.  Calls must be pending; results come only
+ * through turn_finish_call().  STORE_TENANT_FULL.
  */
 int turn_append(struct store *s, const struct uuid *tenant, const struct uuid *turn,
-                struct item *items, size_t count, struct err *e) must_check;
+                struct turn_step *step, struct err *e) must_check;
 
 /* pending -> started; STORE_CONFLICT unless it was pending. */
 int turn_start_call(struct store *s, const struct uuid *tenant, const struct uuid *turn,

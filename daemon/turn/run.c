@@ -181,12 +181,14 @@ static void publish_answer(const struct run *r, const struct model_answer *answe
 
 static enum round commit_answer(struct run *r, struct model_answer *answer, struct err *e)
 {
+	struct turn_step step = { answer->items.items, answer->items.count, answer->input_tokens,
+		                  answer->output_tokens, answer->cached_tokens };
+
 	if (answer->items.count == 0) {
 		(void)err_set(e, MODEL_FAILED, "the model answered nothing");
 		return ROUND_FAILED;
 	}
-	if (turn_append(r->conf->store, &r->job->tenant, &r->job->turn, answer->items.items,
-	                answer->items.count, e))
+	if (turn_append(r->conf->store, &r->job->tenant, &r->job->turn, &step, e))
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
 	publish_answer(r, answer);
 	return ROUND_AGAIN;
@@ -266,6 +268,7 @@ static enum round commit_result(struct run *r, const struct item *call,
 	unsigned int ms = RETRY_MIN_MS;
 	bool unsure = false;
 
+	tool_outcome_store_details(outcome);
 	while (turn_finish_call(r->conf->store, &r->job->tenant, &r->job->turn, call->seq,
 	                        &outcome->result, e)) {
 		if (e->code == STORE_CONFLICT && unsure)
@@ -428,6 +431,8 @@ static const char *failure_code(int code)
 		return "sandbox_unavailable";
 	case MODEL_FAILED:
 		return "model_failed";
+	case STORE_TENANT_FULL:
+		return "tenant_storage_full";
 	default:
 		return "internal_error";
 	}
@@ -437,7 +442,7 @@ static void fail(struct run *r, const struct err *e)
 {
 	if (e->code == STORE_CONFLICT)
 		return; /* somebody else ended it meanwhile */
-	if (e->code != SANDBOX_START_FAILED && e->code != MODEL_FAILED)
+	if (strcmp(failure_code(e->code), "internal_error") == 0)
 		log_error("turn %s: %s", r->job->turn.text, e->text);
 	(void)job_finish(r->job, r->conf, TURN_FAILED, failure_code(e->code), e->text);
 }

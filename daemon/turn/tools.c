@@ -18,14 +18,25 @@
 #define SHELL_TIMEOUT_MAX INT64_C(3600000)
 #define READ_MAX          INT64_C(65536)
 #define LIST_MAX          INT64_C(1000)
+#define DETAILS_MAX       ((size_t)65536) /* bytes of them as JSON; the store's bound */
 #define OPTIONS_MAX       100
 #define REQUEST_MAX       ((size_t)65536) /* bytes of prompt and options as JSON */
 
 void tool_outcome_release(struct tool_outcome *o)
 {
 	free(o->result.body);
-	o->result.body = NULL;
+	free(o->result.details);
+	o->result.body = o->result.details = NULL;
 	json_free(&o->details);
+}
+
+void tool_outcome_store_details(struct tool_outcome *o)
+{
+	auto_buf struct buf text = BUF_INIT(DETAILS_MAX);
+
+	json_write(o->details, &text);
+	free(o->result.details);
+	o->result.details = buf_failed(&text) ? NULL : buf_take(&text);
 }
 
 /* -- results ---------------------------------------------------------------------- */

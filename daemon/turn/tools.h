@@ -38,6 +38,9 @@ struct tool_outcome {
 
 void tool_outcome_release(struct tool_outcome *o);
 
+/* Make o->details, as JSON, part of o->result, to be stored with it. */
+void tool_outcome_store_details(struct tool_outcome *o);
+
 /* True when the call is a question to a person rather than something to run. */
 bool tool_asks(const struct item *call);
 

@@ -1,0 +1,133 @@
+/* What changes a session, makes another of it, or takes it away. */
+#include "daemon/api/api.h"
+#include "daemon/api/sessions.h"
+
+#include "common/clock.h"
+
+/* The id in the path; false with the answer made when it cannot be one. */
+static bool read_id(const struct http_request *req, struct http_response *res, struct uuid *ret)
+{
+	if (uuid_parse(req->params[0], ret))
+		return true;
+	api_not_found(req, res, "session");
+	return false;
+}
+
+static void answer(const struct http_request *req, struct http_response *res, int status,
+                   const struct session *s, const struct err *e)
+{
+	if (e->code)
+		api_fail_about(req, res, "session", e);
+	else
+		api_json(res, status, api_session_json(s));
+}
+
+/* -- change ----------------------------------------------------------------------------- */
+
+void sessions_change(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	static const struct json_field fields[] = {
+		{ "title", JSON_STRING, false, true },
+		{ "archived", JSON_BOOL, false, true },
+	};
+	const struct json *v[ARRAY_LEN(fields)];
+	auto_json struct json *doc = NULL;
+	struct session_change change = { .now_ms = clock_wall_ms() };
+	struct api *api = ctx;
+	struct err e = ERR_INIT;
+	struct session s = { 0 };
+	struct uuid id;
+	bool archived;
+
+	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc) ||
+	    !sessions_title_fits(req, res, v[0]))
+		return;
+	if (!v[0] && !v[1]) {
+		http_error(req, res, 400, "empty_patch", "neither title nor archived");
+		return;
+	}
+	if (v[0] && v[1]) {
+		http_error(req, res, 422, "non_atomic_patch", "title and archived: one at a time");
+		return;
+	}
+	if (!read_id(req, res, &id))
+		return;
+	archived = json_bool(v[1]);
+	change.title = json_str(v[0]);
+	change.archived = v[1] ? &archived : NULL;
+	if (session_update(api->store, api_tenant(req), &id, &change, &s, &e) == 0)
+		e.code = 0;
+	answer(req, res, 200, &s, &e);
+}
+
+/* -- delete ----------------------------------------------------------------------------- */
+
+void sessions_delete(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	struct api *api = ctx;
+	struct err e = ERR_INIT;
+	struct uuid id;
+
+	if (!api_no_body(req, res) || !read_id(req, res, &id))
+		return;
+	if (session_delete(api->store, api_tenant(req), &id, &e))
+		api_fail_about(req, res, "session", &e);
+	else
+		res->status = 204;
+}
+
+/* -- fork ------------------------------------------------------------------------------- */
+
+/* Where the fork begins; false with the answer made. */
+static bool read_through(const struct http_request *req, struct http_response *res,
+                         const struct json *const *v, uint32_t *room, struct session_fork *f)
+{
+	if (!v[0])
+		return true;
+	if (json_int(v[0]) < 0 || json_int(v[0]) > INT32_MAX) {
+		http_error(req, res, 400, "invalid_json", "throughTurn: not from 0 to %d",
+		           INT32_MAX);
+		return false;
+	}
+	if (v[1] || v[2]) {
+		http_error(req, res, 422, "unsupported_fork_shape",
+		           "throughTurn: not together with title or cwd");
+		return false;
+	}
+	*room = (uint32_t)json_int(v[0]);
+	f->through = room;
+	return true;
+}
+
+void sessions_fork(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	static const struct json_field fields[] = {
+		{ "throughTurn", JSON_INT, false, true },
+		{ "title", JSON_STRING, false, true },
+		{ "cwd", JSON_STRING, false, true },
+		{ "clientRequestId", JSON_STRING, false, true },
+	};
+	const struct json *v[ARRAY_LEN(fields)];
+	const struct api_asked asked = { "fork", req->params[0], v, ARRAY_LEN(fields) - 1 };
+	char cwd[SESSION_CWD_MAX + 1];
+	auto_json struct json *doc = NULL;
+	struct session_fork f = { .through = NULL };
+	struct client_request room;
+	struct session s = { .id = uuid_new() };
+	struct api *api = ctx;
+	struct err e = ERR_INIT;
+	uint32_t through;
+
+	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc) ||
+	    !read_through(req, res, v, &through, &f) || !sessions_title_fits(req, res, v[1]) ||
+	    (v[2] && !sessions_cwd(req, res, json_str(v[2]), cwd)) ||
+	    !api_client_request(req, res, v[3], &asked, &room, &f.key) ||
+	    !read_id(req, res, &f.source))
+		return;
+	f.title = json_str(v[1]);
+	f.cwd = v[2] ? cwd : NULL;
+	s.created_ms = s.updated_ms = clock_wall_ms();
+	if (session_fork(api->store, api_tenant(req), &f, &s, &e) == 0)
+		e.code = 0;
+	answer(req, res, 201, &s, &e);
+}

@@ -1,0 +1,109 @@
+/*
+ * The bound of a tenant's database.  What counts is the size of its files, as the file
+ * system has to hold them.  A measurement is a look at some hundred files, so between
+ * two of them what is inserted is added up.
+ */
+#include "daemon/store/internal.h"
+
+#include "common/clock.h"
+#include "common/fd.h"
+
+#include <inttypes.h>
+
+#define MEASURE_MS      10000
+#define MEASURE_FULL_MS 1000
+#define ROW_BYTES       256 /* of a row and its index entries, beside its values */
+
+static bool fits(const struct store *s, const struct tenant_db *db, uint64_t bytes)
+{
+	return db->size.bytes + db->size.added + bytes <= s->max_tenant_bytes;
+}
+
+/* With the lock held: is the measurement too old to decide by? */
+static bool is_stale(const struct store *s, const struct tenant_db *db, uint64_t bytes)
+{
+	uint64_t age = clock_mono_ms() - db->size.measured_ms;
+
+	return db->size.measured_ms == 0 ||
+	       age >= (fits(s, db, bytes) ? MEASURE_MS : MEASURE_FULL_MS);
+}
+
+static int measure(struct tenant_db *db, struct pg *pg, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	uint64_t size;
+
+	if (pg_query(pg, "SELECT pg_catalog.pg_database_size(pg_catalog.current_database())",
+	             PG_NO_PARAMS, &rows, e) < 0)
+		return -1;
+	size = (uint64_t)pg_get_int(rows, 0, 0);
+	if (pg_rows_check(rows, "database size", e) < 0)
+		return -1;
+	pthread_mutex_lock(&db->size_lock);
+	db->size.bytes = size;
+	db->size.added = 0;
+	db->size.measured_ms = clock_mono_ms();
+	pthread_mutex_unlock(&db->size_lock);
+	return 0;
+}
+
+static bool take(const struct store *s, struct tenant_db *db, uint64_t bytes)
+{
+	bool taken;
+
+	pthread_mutex_lock(&db->size_lock);
+	taken = fits(s, db, bytes);
+	if (taken)
+		db->size.added += bytes;
+	pthread_mutex_unlock(&db->size_lock);
+	return taken;
+}
+
+int room_take(struct store *s, struct tenant_db *db, struct pg *pg, uint64_t bytes, struct err *e)
+{
+	bool stale;
+
+	if (s->max_tenant_bytes == 0)
+		return 0;
+	bytes += ROW_BYTES;
+	pthread_mutex_lock(&db->size_lock);
+	stale = is_stale(s, db, bytes);
+	pthread_mutex_unlock(&db->size_lock);
+	if (stale && measure(db, pg, e) < 0)
+		return -1;
+	if (take(s, db, bytes))
+		return 0;
+	return err_set(e, STORE_TENANT_FULL,
+	               "the tenant's database has reached its bound of %" PRIu64
+	               " bytes; delete sessions, or have the operator raise "
+	               "--max-tenant-database-mb",
+	               s->max_tenant_bytes);
+}
+
+/* A deleted row leaves a hole in its file, which only a rewritten table is without. */
+static int rewrite(struct pg *pg, const struct tenant_db *db, struct err *e)
+{
+	(void)db;
+	if (pg_script(pg, "SET lock_timeout = '2s'", e) < 0 ||
+	    pg_script(pg, "VACUUM (FULL) app.item", e) < 0 ||
+	    pg_script(pg, "VACUUM (FULL) app.request", e) < 0 ||
+	    pg_script(pg, "VACUUM (FULL) app.turn", e) < 0)
+		return -1;
+	return pg_script(pg, "VACUUM (FULL) app.session", e);
+}
+
+void room_reclaim(struct store *s, struct tenant_db *db)
+{
+	struct err e = ERR_INIT;
+	bool near;
+
+	pthread_mutex_lock(&db->size_lock);
+	near = s->max_tenant_bytes && !fits(s, db, s->max_tenant_bytes / 4);
+	pthread_mutex_unlock(&db->size_lock);
+	/* When it fails, a table is in use: the next deletion tries again. */
+	if (!near || tenant_db_as_owner(s, db, rewrite, &e) < 0)
+		return;
+	pthread_mutex_lock(&db->size_lock);
+	db->size.measured_ms = 0;
+	pthread_mutex_unlock(&db->size_lock);
+}
