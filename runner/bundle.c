@@ -2,7 +2,7 @@
  * The root filesystem is read-only, and what must be writable is a tmpfs with a
  * size.  gVisor's writable overlay would do the same job, but the releases in use
  * cannot bound one that is kept in memory, and memory is what a tenant must not
- * be able to use up.  /dev is always gVisor's own small device filesystem.
+ * be able to use up.
  */
 #include "runner/bundle.h"
 
@@ -23,7 +23,8 @@ struct mount_row {
 
 static const struct mount_row mounts[] = {
 	{ "/proc", "proc", "proc", { "nosuid", "nodev", "noexec" } },
-	{ "/dev", "tmpfs", "tmpfs", { "nosuid", "mode=755", "size=1m" } },
+	/* gVisor's own devices: it takes no size, and is half of the memory at most. */
+	{ "/dev", "tmpfs", "tmpfs", { "nosuid", "mode=755" } },
 	{ "/dev/shm", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=1777" }, 32 },
 	{ "/sys", "sysfs", "sysfs", { "nosuid", "nodev", "noexec", "ro" } },
 	{ "/tmp", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=1777" }, 8 },

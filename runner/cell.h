@@ -16,8 +16,8 @@
 
 /* A documentation range (RFC 5737): no service anywhere has these, so nothing is hidden by them. */
 #define CELL_ROUTER_ADDR UINT32_C(0xc0000201) /* 192.0.2.1 */
-#define CELL_INSIDE_ADDR UINT32_C(0xc0000202) /* 192.0.2.2 */
-#define CELL_PREFIX      30
+#define CELL_INSIDE_ADDR UINT32_C(0xc0000200) /* 192.0.2.0 */
+#define CELL_PREFIX      31                   /* two addresses, and none for broadcasts */
 
 /* slirp4netns: its network, and the one address in it that a sandbox may talk to. */
 #define CELL_SLIRP_CIDR   "10.0.2.0/24"

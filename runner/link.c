@@ -137,7 +137,8 @@ int link_add_address(struct nl *nl, const char *name, uint32_t addr, unsigned in
 	return 0;
 }
 
-int link_add_default_route(struct nl *nl, uint32_t gateway, struct err *e)
+static int add_route(struct nl *nl, uint32_t addr, unsigned int prefix, uint32_t gateway,
+                     struct err *e)
 {
 	char buf[NL_MSG_MAX];
 	struct nlmsghdr *m = mnl_nlmsg_put_header(buf);
@@ -147,12 +148,22 @@ int link_add_default_route(struct nl *nl, uint32_t gateway, struct err *e)
 	m->nlmsg_flags = NLM_F_CREATE | NLM_F_EXCL;
 	route = mnl_nlmsg_put_extra_header(m, sizeof(*route));
 	route->rtm_family = AF_INET;
+	route->rtm_dst_len = (uint8_t)prefix;
 	route->rtm_table = RT_TABLE_MAIN;
 	route->rtm_protocol = RTPROT_STATIC;
 	route->rtm_scope = RT_SCOPE_UNIVERSE;
 	route->rtm_type = RTN_UNICAST;
+	mnl_attr_put_u32(m, RTA_DST, htonl(addr));
 	mnl_attr_put_u32(m, RTA_GATEWAY, htonl(gateway));
-	if (nl_request(nl, m, e) < 0)
-		return err_wrap(e, "add the default route");
+	return nl_request(nl, m, e);
+}
+
+/* 0.0.0.0 to 223.255.255.255.  What has no route fails in the sandbox itself, and at once. */
+int link_add_unicast_routes(struct nl *nl, uint32_t gateway, struct err *e)
+{
+	if (add_route(nl, 0x00000000, 1, gateway, e) < 0 ||
+	    add_route(nl, 0x80000000, 2, gateway, e) < 0 ||
+	    add_route(nl, 0xc0000000, 3, gateway, e) < 0)
+		return err_wrap(e, "add the routes");
 	return 0;
 }

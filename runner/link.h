@@ -26,6 +26,7 @@ int link_no_ipv6(struct nl *nl, const char *name, struct err *e) must_check;
 int link_add_address(struct nl *nl, const char *name, uint32_t addr, unsigned int prefix,
                      struct err *e) must_check;
 
-int link_add_default_route(struct nl *nl, uint32_t gateway, struct err *e) must_check;
+/* Route all that can be another machine's address: not multicast, broadcast and reserved ones. */
+int link_add_unicast_routes(struct nl *nl, uint32_t gateway, struct err *e) must_check;
 
 #endif

@@ -11,7 +11,7 @@
  *   /bundle       config.json
  *   /debug-log    the operator's file for gVisor's debug log, when there is one
  *   /dev/null     and nothing else of /dev
- *   /proc         of its own pid namespace, with /proc/sys/net covered
+ *   /proc         of its own pid namespace, with /proc/sys/net and /proc/meminfo covered
  *
  * on a small tmpfs that is gone when the last process of the sandbox is.
  */
@@ -25,6 +25,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -103,6 +105,22 @@ static int make_skeleton(const char *mount_point, struct err *e)
 	return 0;
 }
 
+/*
+ * gVisor takes the size of the machine from here for that of the sandbox, and half
+ * of it for the bound of a file system that has no other, such as /dev.
+ */
+static int cover_meminfo(uint64_t memory, struct err *e)
+{
+	char text[64];
+	int len = snprintf(text, sizeof(text), "MemTotal: %14llu kB\n",
+	                   (unsigned long long)memory >> 10);
+
+	if (write_file("bundle/meminfo", text, (size_t)len, e) < 0)
+		return -1;
+	return bind_path("bundle/meminfo", "proc/meminfo",
+	                 MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC, e);
+}
+
 static int mount_proc(struct err *e)
 {
 	if (mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
@@ -174,6 +192,7 @@ int root_enter(const struct runner_args *args, const char *mount_point, const ch
                size_t config_len, struct err *e)
 {
 	if (make_skeleton(mount_point, e) < 0 || mount_proc(e) < 0 ||
+	    cover_meminfo(args->limits.memory, e) < 0 ||
 	    bind_path("/dev/null", "dev/null", 0, e) < 0 || fill_rootfs(args, e) < 0 ||
 	    bind_path(args->runsc, "runsc", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, e) < 0 ||
 	    bind_place(args->workspace, &args->workspace_id, "workspace", e) < 0 ||

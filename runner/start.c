@@ -377,7 +377,7 @@ static int set_up_box(struct spaces *s, struct err *e)
 	if (link_no_ipv6(&s->box_links, CELL_INSIDE, e) < 0 ||
 	    link_add_address(&s->box_links, CELL_INSIDE, CELL_INSIDE_ADDR, CELL_PREFIX, e) < 0 ||
 	    link_up(&s->box_links, CELL_INSIDE, e) < 0 ||
-	    link_add_default_route(&s->box_links, CELL_ROUTER_ADDR, e) < 0)
+	    link_add_unicast_routes(&s->box_links, CELL_ROUTER_ADDR, e) < 0)
 		return err_wrap(e, "set up the sandbox's network");
 	return 0;
 }
