@@ -20,6 +20,7 @@
 #define REPLAY_BYTES     ((size_t)4 * 1024 * 1024) /* of events kept for a tenant */
 #define START_TIMEOUT_MS 60000
 #define HEARTBEAT_MS     15000
+#define PROOF_MS         60000 /* that a turn waits for the end of an earlier sandbox */
 #define WORKERS          8
 #define CONNECTIONS      4096
 
@@ -117,6 +118,10 @@ static int start_work(struct server *s, struct err *e)
 		.max_running_tenant = o->max_running_turns_per_tenant,
 		.max_queued = o->max_queued_turns,
 		.max_queued_tenant = o->max_queued_turns_per_tenant,
+		.max_waiting_tenant = o->max_waiting_turns_per_tenant,
+		.max_queued_bytes = o->max_queued_bytes,
+		.max_queued_bytes_tenant = o->max_queued_bytes_per_tenant,
+		.proof_ms = PROOF_MS,
 	};
 
 	if (sandboxes_start(&sandboxes, &s->sandboxes, e))

@@ -84,7 +84,7 @@ const struct http_route *api_routes(void)
 		{ "GET", "/v1/turns/{id}", turns_show, 0 },
 		{ "GET", "/v1/turns/{id}/agents", agents_list, 0 },
 		{ "GET", "/v1/turns/{id}/result", turns_result, 0 },
-		{ "POST", "/v1/turns/{id}/cancel", turns_end, 0 },
+		{ "POST", "/v1/turns/{id}/cancel", turns_end, HTTP_URGENT },
 		{ "GET", "/v1/requests", requests_list, 0 },
 		{ "POST", "/v1/requests/{id}/resolve", requests_resolve, 0 },
 		{ "GET", "/v1/events", events_stream, HTTP_STREAM },

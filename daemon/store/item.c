@@ -247,6 +247,9 @@ static int append(struct pg *pg, void *ctx, struct err *e)
 	if (turn_lock_running(pg, c->turn, e) < 0 || room_take(c->store, c->db, pg, bytes, e) < 0 ||
 	    item_next_seq(pg, c->turn, &seq, e) < 0)
 		return -1;
+	if (step->first && seq != step->first)
+		return err_set(e, STORE_CONFLICT, "the turn has %u items, not %u", seq,
+		               step->first);
 	for (size_t i = 0; i < step->count; i++) {
 		step->items[i].seq = seq + (uint32_t)i;
 		if (item_put(pg, c->turn, &step->items[i], NULL, e) < 0)
@@ -295,6 +298,7 @@ static int finish_call(struct pg *pg, void *ctx, struct err *e)
 
 	if (turn_lock_running(pg, c->turn, e) < 0)
 		return -1;
+	room_note(c->db, c->result->body_len);
 	return item_finish(pg, c->turn, c->seq, c->result, e);
 }
 
@@ -303,5 +307,7 @@ int turn_finish_call(struct store *s, const struct uuid *tenant, const struct uu
 {
 	struct change c = { .turn = turn, .seq = seq, .result = result };
 
-	return tenant_transaction(s, tenant, finish_call, &c, e);
+	if (tenant_db_get(s, tenant, &c.db, e) < 0)
+		return -1;
+	return db_transaction(s->pool, &c.db->key, finish_call, &c, e);
 }

@@ -8,6 +8,7 @@ static const char *const state_names[] = {
 	[REQUEST_OPEN] = "open",
 	[REQUEST_ANSWERED] = "answered",
 	[REQUEST_WITHDRAWN] = "withdrawn",
+	[REQUEST_EXPIRED] = "expired",
 };
 
 void request_release(struct request *r)
@@ -23,7 +24,7 @@ void request_release(struct request *r)
 
 #define COLUMNS                                                                                \
 	"id, turn, session, kind, call_id, call_seq, state, created_ms, answered_ms, prompt, " \
-	"options, decision, value"
+	"options, decision, value, expires_ms"
 
 static int decode_values(struct pg_rows *rows, int row, struct request *ret, struct err *e)
 {
@@ -54,6 +55,7 @@ static int decode(struct pg_rows *rows, int row, struct request *ret, struct err
 	pg_get_text(rows, row, 6, state, sizeof(state));
 	ret->created_ms = pg_get_ms(rows, row, 7);
 	ret->answered_ms = pg_get_ms(rows, row, 8);
+	ret->expires_ms = pg_get_ms(rows, row, 13);
 	if (pg_rows_check(rows, "request", e) < 0)
 		return -1;
 	while (i < ARRAY_LEN(state_names) && strcmp(state_names[i], state) != 0)
@@ -112,12 +114,12 @@ static int put_request(struct pg *pg, const struct request *r, struct err *e)
 	int n = pg_exec(
 		pg,
 		"INSERT INTO app.request (id, turn, session, kind, call_id, call_seq, state, "
-		"created_ms, prompt, options) "
-		"VALUES ($1, $2, $3, $4, $5, $6, 'open', $7, $8, $9)",
+		"created_ms, prompt, options, expires_ms) "
+		"VALUES ($1, $2, $3, $4, $5, $6, 'open', $7, $8, $9, nullif($10::bigint, 0))",
 		PG_PARAMS(pg_uuid(&r->id), pg_uuid(&r->turn), pg_uuid(&r->session),
 	                  pg_text(r->kind), pg_text(r->call_id), pg_int(r->call_seq),
 	                  pg_int((int64_t)r->created_ms), pg_bytes(r->prompt, strlen(r->prompt)),
-	                  pg_bytes(r->options, strlen(r->options))),
+	                  pg_bytes(r->options, strlen(r->options)), pg_int((int64_t)r->expires_ms)),
 		e);
 
 	return n < 0 ? -1 : 0;
@@ -166,17 +168,32 @@ static int find_call(struct pg *pg, const struct uuid *id, struct uuid *ret_turn
 	return pg_rows_check(rows, "request", e);
 }
 
-static int close_request(struct pg *pg, const struct answer *a, struct err *e)
+static int expire_row(struct pg *pg, const struct answer *a, struct err *e)
+{
+	return pg_exec(pg,
+	               "UPDATE app.request SET state = 'expired' "
+	               "WHERE id = $1 AND state = 'open' AND expires_ms <= $2",
+	               PG_PARAMS(pg_uuid(a->id), pg_int((int64_t)a->d->now_ms)), e);
+}
+
+static int answer_row(struct pg *pg, const struct answer *a, struct err *e)
 {
 	const char *value = a->d->value;
-	int n = pg_exec(
+
+	return pg_exec(
 		pg,
 		"UPDATE app.request SET state = 'answered', answered_ms = $2, decision = $3, "
-		"value = $4 WHERE id = $1 AND state = 'open'",
+		"value = $4 WHERE id = $1 AND state = 'open' "
+		"AND (expires_ms IS NULL OR expires_ms > $2)",
 		PG_PARAMS(pg_uuid(a->id), pg_int((int64_t)a->d->now_ms),
 	                  pg_bytes(a->d->decision, strlen(a->d->decision)),
 	                  value ? pg_bytes(value, strlen(value)) : pg_text(NULL)),
 		e);
+}
+
+static int close_request(struct pg *pg, const struct answer *a, struct err *e)
+{
+	int n = a->d->decision ? answer_row(pg, a, e) : expire_row(pg, a, e);
 
 	if (n == 0)
 		return err_set(e, STORE_CONFLICT, "the request is not open any more");

@@ -175,6 +175,7 @@ struct turn_step {
 	struct item *items;
 	size_t count;
 	uint64_t input_tokens, output_tokens, cached_tokens;
+	uint32_t first; /* the seq that the first item must get, else STORE_CONFLICT; 0 = any */
 };
 
 /*
@@ -201,6 +202,7 @@ enum request_state {
 	REQUEST_OPEN,
 	REQUEST_ANSWERED,
 	REQUEST_WITHDRAWN, /* its turn ended */
+	REQUEST_EXPIRED,   /* nobody answered in time */
 };
 
 struct request {
@@ -213,10 +215,11 @@ struct request {
 	enum request_state state;
 	uint64_t created_ms;
 	uint64_t answered_ms;
-	char *prompt;   /* owned */
-	char *options;  /* owned; JSON array of strings, as bytes */
-	char *decision; /* owned; NULL until answered */
-	char *value;    /* owned; NULL = none */
+	uint64_t expires_ms; /* 0 = never */
+	char *prompt;        /* owned */
+	char *options;       /* owned; JSON array of strings, as bytes */
+	char *decision;      /* owned; NULL until answered */
+	char *value;         /* owned; NULL = none */
 };
 
 void request_release(struct request *r);
@@ -239,16 +242,17 @@ int request_list(struct store *s, const struct uuid *tenant, const struct reques
 	must_check;
 
 struct request_decision {
-	const char *decision;
+	const char *decision;      /* NULL = nobody decided before it expired */
 	const char *value;         /* NULL = none */
 	const struct item *result; /* what the waiting call returns */
 	uint64_t now_ms;
 };
 
 /*
- * open -> answered, exactly once.  In the same transaction the answer becomes the
- * result of the waiting call and the turn goes back to queued.  STORE_CONFLICT when
- * it was not open any more.
+ * open -> answered, or expired when there is no decision, exactly once.  In the same transaction
+ * the answer becomes the result of the waiting call and the turn goes back to queued.
+ * STORE_CONFLICT when it was not open any more, when it was answered after it expired or expired
+ * before.
  */
 int request_answer(struct store *s, const struct uuid *tenant, const struct uuid *id,
                    const struct request_decision *d, struct err *e) must_check;

@@ -15,7 +15,7 @@ void json_put_time(struct json *o, const char *key, uint64_t wall_ms)
 
 struct json *request_json(const struct request *q)
 {
-	static const char *const states[] = { "open", "answered", "withdrawn" };
+	static const char *const states[] = { "open", "answered", "withdrawn", "expired" };
 	struct json *o = json_new_object(), *options = NULL;
 	struct err e = ERR_INIT;
 
@@ -28,8 +28,18 @@ struct json *request_json(const struct request *q)
 		options = json_new_array();
 	json_put(o, "options", options);
 	json_put_time(o, "createdAt", q->created_ms);
+	json_put_time(o, "expiresAt", q->expires_ms);
 	json_put_str(o, "status", states[q->state]);
 	json_put_str(o, "decision", q->decision);
 	json_put_str(o, "value", q->value);
+	return o;
+}
+
+struct json *request_resolved_json(const struct uuid *id, const char *status)
+{
+	struct json *o = json_new_object();
+
+	json_put_str(o, "requestId", id->text);
+	json_put_str(o, "status", status);
 	return o;
 }

@@ -7,6 +7,9 @@
 
 struct json *request_json(const struct request *q);
 
+/* Data of "request.resolved": "answered" or "expired". */
+struct json *request_resolved_json(const struct uuid *id, const char *status);
+
 /* RFC 3339 text, or null for 0. */
 void json_put_time(struct json *o, const char *key, uint64_t wall_ms);
 

@@ -10,8 +10,8 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "daemon/model/model.h"
-#include "daemon/turn/job.h"
 #include "daemon/turn/output.h"
+#include "daemon/turn/queue.h"
 #include "daemon/turn/render.h"
 #include "daemon/turn/tools.h"
 
@@ -39,19 +39,24 @@ struct run {
 	struct session session;
 	const struct model *model;
 	const struct item *call; /* the one that runs now, for progress */
+	uint32_t starting; /* the call whose start we tried to commit and that we never ran; 0 =
+	                      none */
+	bool proven;       /* no sandbox of an earlier daemon is alive */
+	bool settled;      /* the turn ended or waits for a person, as far as the store said */
 };
 
-void turn_publish(struct bus *bus, const struct uuid *tenant, const struct uuid *turn,
-                  const struct uuid *session, const char *type, struct json *data)
+void job_publish(const struct job *job, const char *type, struct json *data)
 {
-	struct bus_event event = { .type = type, .turn = turn, .session = session, .data = data };
+	const struct bus_event event = {
+		.type = type, .turn = &job->turn, .session = &job->session, .data = data
+	};
 
-	bus_publish(bus, tenant, &event);
+	bus_publish(job->turns->conf.bus, &job->tenant, &event);
 }
 
 static void publish(const struct run *r, const char *type, struct json *data)
 {
-	turn_publish(r->conf->bus, &r->job->tenant, &r->job->turn, &r->job->session, type, data);
+	job_publish(r->job, type, data);
 }
 
 /* Put text under key, cut at the public bound with an ellipsis; flag says whether it was. */
@@ -106,41 +111,73 @@ static struct json *error_json(const char *code, const char *text)
 	return error;
 }
 
-static void report_end(struct job *job, const struct turns_conf *conf, enum turn_state state,
-                       const char *code, const char *text)
+static void report_end(struct job *job, const struct turn_end *end)
 {
 	struct json *data = json_new_object();
 	struct err e = ERR_INIT;
 
-	if (code)
-		json_put(data, "error", error_json(code, text));
+	turns_end_wait(job);
+	if (end->error_code)
+		json_put(data, "error", error_json(end->error_code, end->error));
 	else
 		json_put_null(data, "error");
-	turn_publish(conf->bus, &job->tenant, &job->turn, &job->session, terminal_event(state),
-	             data);
-	if (store_settle(conf->store, &job->tenant, &e))
+	if (atomic_exchange(&job->reported, true))
+		json_free(&data);
+	else
+		job_publish(job, terminal_event(end->state), data);
+	if (store_settle(job->turns->conf.store, &job->tenant, &e))
 		log_warn("tenant %s: %s (the mark is cleared later)", job->tenant.text, e.text);
 }
 
-bool job_finish(struct job *job, const struct turns_conf *conf, enum turn_state state,
-                const char *error_code, const char *error)
+/* Our own commit, of which we heard nothing, or that of somebody else: report what is there. */
+static void report_stored(struct job *job)
 {
-	struct turn_end end = { state, error_code, error, 0 };
+	struct err e = ERR_INIT;
+	struct turn t;
+
+	if (turn_get(job->turns->conf.store, &job->tenant, &job->turn, &t, &e)) {
+		log_warn("turn %s: its end is not reported: %s", job->turn.text, e.text);
+		return;
+	}
+	report_end(job, &(struct turn_end){ t.state, t.error_code[0] ? t.error_code : NULL, t.error,
+	                                    0 });
+	turn_release(&t);
+}
+
+static bool finish(struct job *job, struct turn_end *end, bool once)
+{
+	struct store *store = job->turns->conf.store;
 	unsigned int ms = RETRY_MIN_MS;
 	struct err e = ERR_INIT;
+	bool unsure = false;
 	int rc;
 
 	for (;;) {
-		end.now_ms = clock_wall_ms();
-		rc = turn_finish(conf->store, &job->tenant, &job->turn, &end, &e);
-		if (rc == 0 || e.code != STORE_UNAVAILABLE || !wait_commit(job, &ms))
+		end->now_ms = clock_wall_ms();
+		rc = turn_finish(store, &job->tenant, &job->turn, end, &e);
+		if (rc == 0 || e.code != STORE_UNAVAILABLE)
+			break;
+		unsure = true;
+		if (once || !wait_commit(job, &ms))
 			break;
 	}
 	if (rc == 0)
-		report_end(job, conf, state, error_code, error);
+		report_end(job, end);
+	else if (e.code == STORE_CONFLICT && unsure)
+		report_stored(job);
 	else if (e.code != STORE_CONFLICT)
 		log_error("turn %s: cannot commit its end: %s", job->turn.text, e.text);
-	return rc == 0 || e.code == STORE_CONFLICT;
+	return rc == 0 || e.code == STORE_CONFLICT || e.code == STORE_NOT_FOUND;
+}
+
+bool job_finish(struct job *job, enum turn_state state, const char *error_code, const char *error)
+{
+	return finish(job, &(struct turn_end){ state, error_code, error, 0 }, false);
+}
+
+bool job_finish_once(struct job *job, enum turn_state state)
+{
+	return finish(job, &(struct turn_end){ .state = state }, true);
 }
 
 /* -- the model's step ------------------------------------------------------------ */
@@ -179,17 +216,28 @@ static void publish_answer(const struct run *r, const struct model_answer *answe
 	publish(r, "agent.turn.finished", data);
 }
 
-static enum round commit_answer(struct run *r, struct model_answer *answer, struct err *e)
+/*
+ * After a lost connection the commit may have happened, which the conflict of the second
+ * try tells: the model is not asked again for what it has said.
+ */
+static enum round commit_answer(struct run *r, struct model_answer *answer, uint32_t first,
+                                struct err *e)
 {
-	struct turn_step step = { answer->items.items, answer->items.count, answer->input_tokens,
-		                  answer->output_tokens, answer->cached_tokens };
+	struct turn_step step = { answer->items.items,   answer->items.count,
+		                  answer->input_tokens,  answer->output_tokens,
+		                  answer->cached_tokens, first };
+	unsigned int ms = RETRY_MIN_MS;
+	bool unsure = false;
 
-	if (answer->items.count == 0) {
-		(void)err_set(e, MODEL_FAILED, "the model answered nothing");
-		return ROUND_FAILED;
+	while (turn_append(r->conf->store, &r->job->tenant, &r->job->turn, &step, e)) {
+		if (e->code == STORE_CONFLICT && unsure)
+			break; /* the next round sees what is there */
+		if (e->code != STORE_UNAVAILABLE)
+			return ROUND_FAILED;
+		unsure = true;
+		if (!wait_retry(r->job, &ms))
+			return ROUND_STORE;
 	}
-	if (turn_append(r->conf->store, &r->job->tenant, &r->job->turn, &step, e))
-		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
 	publish_answer(r, answer);
 	return ROUND_AGAIN;
 }
@@ -198,11 +246,15 @@ static enum round ask_model(struct run *r, const struct item_list *transcript, s
 {
 	struct model_sink sink = { publish_text, r };
 	struct model_answer answer = { 0 };
-	enum round round;
+	enum round round = ROUND_FAILED;
 
+	publish(r, "agent.turn.started", NULL);
 	if (model_respond(r->model, transcript, &sink, &r->job->cancel, &answer, e))
 		return ROUND_FAILED;
-	round = commit_answer(r, &answer, e);
+	if (answer.items.count)
+		round = commit_answer(r, &answer, (uint32_t)transcript->count, e);
+	else
+		(void)err_set(e, MODEL_FAILED, "the model answered nothing");
 	item_list_release(&answer.items);
 	return round;
 }
@@ -283,10 +335,22 @@ static enum round commit_result(struct run *r, const struct item *call,
 	return ROUND_AGAIN;
 }
 
+/*
+ * When it is not known whether the start was committed, the next round looks: a call that
+ * is started then, and that we never ran, is ours to run.
+ */
 static enum round start_call(struct run *r, const struct item *call, struct err *e)
 {
-	if (turn_start_call(r->conf->store, &r->job->tenant, &r->job->turn, call->seq, e))
-		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+	bool unsure = r->starting == call->seq;
+
+	if (call->call_state == CALL_PENDING &&
+	    turn_start_call(r->conf->store, &r->job->tenant, &r->job->turn, call->seq, e)) {
+		if (e->code != STORE_UNAVAILABLE && !(e->code == STORE_CONFLICT && unsure))
+			return ROUND_FAILED;
+		r->starting = call->seq;
+		return ROUND_STORE;
+	}
+	r->starting = 0;
 	publish_started(r, call);
 	return ROUND_AGAIN;
 }
@@ -333,6 +397,40 @@ static void publish_request(const struct run *r, const struct request *q)
 	publish(r, "request.created", data);
 }
 
+/* 0 when the request is stored; after a lost connection it may have been by an earlier try. */
+static int commit_request(struct run *r, const struct request *q, struct err *e)
+{
+	struct store *store = r->conf->store;
+	unsigned int ms = RETRY_MIN_MS;
+	struct request stored;
+	bool unsure = false;
+
+	while (request_insert(store, &r->job->tenant, q, e)) {
+		if (e->code == STORE_CONFLICT && unsure &&
+		    request_get(store, &r->job->tenant, &q->id, &stored, e) == 0) {
+			request_release(&stored);
+			return 0;
+		}
+		unsure = unsure || e->code == STORE_UNAVAILABLE;
+		if (e->code != STORE_UNAVAILABLE || !wait_retry(r->job, &ms))
+			return -1;
+	}
+	return 0;
+}
+
+static enum round ask(struct run *r, const struct request *q, struct err *e)
+{
+	if (turns_begin_wait(r->job, q, e))
+		return ROUND_FAILED;
+	if (commit_request(r, q, e) == 0) {
+		publish_request(r, q);
+		r->settled = true;
+		return ROUND_OVER;
+	}
+	turns_end_wait(r->job);
+	return ROUND_FAILED;
+}
+
 static enum round ask_person(struct run *r, const struct item *call, struct err *e)
 {
 	struct request q = {
@@ -344,19 +442,42 @@ static enum round ask_person(struct run *r, const struct item *call, struct err 
 		.created_ms = clock_wall_ms(),
 	};
 	struct tool_outcome refusal;
-	enum round round = ROUND_OVER;
+	enum round round;
 
 	memcpy(q.call_id, call->call_id, sizeof(q.call_id));
-	if (!tool_question(call, &q, &refusal)) {
-		request_release(&q);
-		return refuse_call(r, call, &refusal, e);
-	}
-	if (request_insert(r->conf->store, &r->job->tenant, &q, e) == 0)
-		publish_request(r, &q);
+	if (tool_question(call, &q, &refusal))
+		round = ask(r, &q, e);
 	else
-		round = e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+		round = refuse_call(r, call, &refusal, e);
 	request_release(&q);
 	return round;
+}
+
+/*
+ * The daemon that started the call may be dead and its sandbox still alive, with the call
+ * running in it.  The turn goes on when a sandbox of ours runs, whose runner holds the
+ * tenant's lock.
+ */
+static enum round prove(struct run *r, struct err *e)
+{
+	struct tool_context context = { .sandboxes = r->conf->sandboxes,
+		                        .tenant = &r->job->tenant,
+		                        .cancel = &r->job->cancel };
+	uint64_t deadline = clock_mono_ms() + r->conf->proof_ms;
+	unsigned int ms = RETRY_MIN_MS;
+	struct err why = ERR_INIT;
+
+	while (!r->proven) {
+		r->proven = tool_prove(&context, &why) == 0;
+		if (r->proven || (clock_left_ms(deadline) > 0 && wait_retry(r->job, &ms)))
+			continue;
+		(void)err_set(e, TURNS_NOT_PROVEN,
+		              "a call ran when the daemon ended, and its sandbox may still be "
+		              "alive: %s",
+		              why.text);
+		return ROUND_FAILED;
+	}
+	return ROUND_AGAIN;
 }
 
 /*
@@ -368,7 +489,9 @@ static enum round step_call(struct run *r, const struct item *call, struct err *
 {
 	struct tool_outcome outcome;
 
-	if (call->call_state == CALL_STARTED) {
+	if (call->call_state == CALL_STARTED && call->seq != r->starting) {
+		if (!tool_asks(call) && prove(r, e) != ROUND_AGAIN)
+			return ROUND_FAILED;
 		tool_interrupted(call, &outcome);
 		return refuse_call(r, call, &outcome, e);
 	}
@@ -401,7 +524,7 @@ static enum round step(struct run *r, const struct item_list *list, struct err *
 	if (call)
 		return step_call(r, call, e);
 	if (list->count && list->items[list->count - 1].kind == ITEM_ASSISTANT) {
-		(void)job_finish(r->job, r->conf, TURN_COMPLETED, NULL, NULL);
+		r->settled = job_finish(r->job, TURN_COMPLETED, NULL, NULL);
 		return ROUND_OVER;
 	}
 	if (answers(list) >= ROUNDS_MAX) {
@@ -428,7 +551,10 @@ static const char *failure_code(int code)
 {
 	switch (code) {
 	case SANDBOX_START_FAILED:
+	case TURNS_NOT_PROVEN:
 		return "sandbox_unavailable";
+	case TURNS_WAITING_LIMIT:
+		return "waiting_turn_limit";
 	case MODEL_FAILED:
 		return "model_failed";
 	case STORE_TENANT_FULL:
@@ -438,19 +564,41 @@ static const char *failure_code(int code)
 	}
 }
 
+/*
+ * A conflict may mean that the turn ended or waits, and is nobody's then; but a rule of
+ * the schema that an item broke gives the same code, and that turn has to end.
+ */
+static bool is_over(struct run *r)
+{
+	unsigned int ms = RETRY_MIN_MS;
+	struct err e = ERR_INIT;
+	enum turn_state state;
+	struct turn t;
+
+	while (turn_get(r->conf->store, &r->job->tenant, &r->job->turn, &t, &e))
+		if (e.code != STORE_UNAVAILABLE || !wait_commit(r->job, &ms))
+			return e.code == STORE_NOT_FOUND;
+	state = t.state;
+	turn_release(&t);
+	return turn_state_terminal(state) || state == TURN_WAITING;
+}
+
 static void fail(struct run *r, const struct err *e)
 {
-	if (e->code == STORE_CONFLICT)
-		return; /* somebody else ended it meanwhile */
+	if (e->code == STORE_NOT_FOUND || (e->code == STORE_CONFLICT && is_over(r))) {
+		r->settled = true;
+		return;
+	}
 	if (strcmp(failure_code(e->code), "internal_error") == 0)
 		log_error("turn %s: %s", r->job->turn.text, e->text);
-	(void)job_finish(r->job, r->conf, TURN_FAILED, failure_code(e->code), e->text);
+	r->settled = job_finish(r->job, TURN_FAILED, failure_code(e->code), e->text);
 }
 
 static enum round prepare(struct run *r, struct err *e)
 {
 	const struct turns_conf *c = r->conf;
 
+	turns_end_wait(r->job);
 	if (turn_mark_running(c->store, &r->job->tenant, &r->job->turn, clock_wall_ms(), e) ||
 	    session_get(c->store, &r->job->tenant, &r->job->session, &r->session, e))
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
@@ -460,36 +608,42 @@ static enum round prepare(struct run *r, struct err *e)
 		              r->session.model);
 		return ROUND_FAILED;
 	}
-	publish(r, "turn.started", NULL);
+	publish(r, r->job->resumed ? "turn.resumed" : "turn.started", NULL);
 	return ROUND_AGAIN;
 }
 
-void job_run(struct job *job, const struct turns_conf *conf)
+/* Take steps until one of them ends it; what that was. */
+static enum round take_steps(struct run *r, struct err *e)
 {
 	enum round (*next)(struct run * r, struct err * e) = prepare;
-	struct run r = { .job = job, .conf = conf };
 	unsigned int ms = RETRY_MIN_MS;
-	struct err e = ERR_INIT;
 
 	for (;;) {
-		enum round round = cancel_fired(&job->cancel) ? ROUND_FAILED : next(&r, &e);
+		enum round round = cancel_fired(&r->job->cancel) ? ROUND_FAILED : next(r, e);
 
-		if (round == ROUND_OVER || atomic_load(&job->abandon))
-			return;
-		if (cancel_fired(&job->cancel)) {
-			(void)job_finish(job, conf, TURN_CANCELLED, NULL, NULL);
-			return;
-		}
-		if (round == ROUND_FAILED) {
-			fail(&r, &e);
-			return;
-		}
+		if (round == ROUND_OVER || round == ROUND_FAILED)
+			return round;
 		if (round == ROUND_STORE) {
-			log_warn("turn %s: %s; trying again", job->turn.text, e.text);
-			(void)wait_retry(job, &ms);
+			log_warn("turn %s: %s; trying again", r->job->turn.text, e->text);
+			(void)wait_retry(r->job, &ms);
 			continue;
 		}
 		ms = RETRY_MIN_MS;
 		next = run_round;
 	}
+}
+
+bool job_run(struct job *job)
+{
+	struct run r = { .job = job, .conf = &job->turns->conf };
+	struct err e = ERR_INIT;
+	enum round round = take_steps(&r, &e);
+
+	if (atomic_load(&job->abandon))
+		return true;
+	if (round == ROUND_FAILED && cancel_fired(&job->cancel))
+		r.settled = job_finish(job, TURN_CANCELLED, NULL, NULL);
+	else if (round == ROUND_FAILED)
+		fail(&r, &e);
+	return r.settled;
 }

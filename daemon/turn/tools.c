@@ -20,7 +20,8 @@
 #define LIST_MAX          INT64_C(1000)
 #define DETAILS_MAX       ((size_t)65536) /* bytes of them as JSON; the store's bound */
 #define OPTIONS_MAX       100
-#define REQUEST_MAX       ((size_t)65536) /* bytes of prompt and options as JSON */
+#define EXPIRES_MAX       INT64_C(2592000) /* 30 days */
+#define REQUEST_MAX       ((size_t)65536)  /* bytes of prompt and options as JSON */
 
 void tool_outcome_release(struct tool_outcome *o)
 {
@@ -482,13 +483,17 @@ int tool_question(const struct item *call, struct request *request, struct tool_
 	static const struct json_field fields[] = {
 		{ "question", JSON_STRING, true, false },
 		{ "options", JSON_ARRAY, false, true },
+		{ "expiresInSeconds", JSON_INT, false, true },
 	};
 	const struct json *v[ARRAY_LEN(fields)];
 	auto_json struct json *doc = NULL;
+	int64_t seconds;
 
 	begin(call, ret);
-	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret))
+	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
+	    !bounded(v[2], "expiresInSeconds", 1, EXPIRES_MAX, &seconds, ret))
 		return 0;
+	request->expires_ms = v[2] ? request->created_ms + (uint64_t)seconds * 1000 : 0;
 	if (!options_valid(v[1]) || (v[1] && json_len(v[1]) >= OPTIONS_MAX)) {
 		(void)refuse(ret, "invalid_arguments",
 		             "options: at most 99 non-empty strings; \"custom\" is added");
@@ -500,6 +505,10 @@ int tool_question(const struct item *call, struct request *request, struct tool_
 		return 0;
 	}
 	request->prompt = strdup(json_str(v[0]));
+	if (!request->prompt) {
+		(void)refuse(ret, "no_memory", "the question could not be kept");
+		return 0;
+	}
 	tool_outcome_release(ret);
 	return 1;
 }
@@ -511,15 +520,49 @@ void tool_interrupted(const struct item *call, struct tool_outcome *ret)
 	             "the daemon ended while this call ran; it may or may not have had an effect");
 }
 
-void tool_answered(const struct request *request, const char *decision, const char *value,
-                   struct item *ret)
+static int question_result(const struct request *request, const char *text, struct item *ret,
+                           struct err *e)
+{
+	*ret = (struct item){ .kind = ITEM_TOOL_RESULT, .body = strdup(text) };
+	if (!ret->body)
+		return err_set(e, ENOMEM, "no memory for an answer");
+	memcpy(ret->call_id, request->call_id, sizeof(ret->call_id));
+	memcpy(ret->tool, "ask_user", sizeof("ask_user"));
+	ret->body_len = ret->total_bytes = strlen(text);
+	return 0;
+}
+
+int tool_answered(const struct request *request, const char *decision, const char *value,
+                  struct item *ret, struct err *e)
 {
 	const char *answer = strcmp(decision, "custom") == 0 && value ? value : decision;
 
-	*ret = (struct item){ .kind = ITEM_TOOL_RESULT };
-	memcpy(ret->call_id, request->call_id, sizeof(ret->call_id));
-	memcpy(ret->tool, "ask_user", sizeof("ask_user"));
-	ret->body = strdup(answer);
-	ret->body_len = ret->body ? strlen(answer) : 0;
-	ret->total_bytes = ret->body_len;
+	return question_result(request, answer, ret, e);
+}
+
+int tool_expired(const struct request *request, struct item *ret, struct err *e)
+{
+	return question_result(request, "error: expired: nobody answered in time", ret, e);
+}
+
+static void take_nothing(void *ctx, int stream, const char *data, size_t len)
+{
+	(void)ctx;
+	(void)stream;
+	(void)data;
+	(void)len;
+}
+
+int tool_prove(const struct tool_context *c, struct err *e)
+{
+	const struct sandbox_use use = { c->sandboxes, c->tenant, c->cancel };
+	struct output_sink sink = { take_nothing, NULL };
+	struct file_listing listing = { .limit = 1 };
+
+	if (sandbox_list(&use, "/", &listing, &sink, e) == 0)
+		return 0;
+	for (size_t i = 0; i < ARRAY_LEN(guest_errors); i++)
+		if (guest_errors[i].code == e->code && e->code != SANDBOX_LOST)
+			return 0; /* the guest answered, so it runs */
+	return -1;
 }

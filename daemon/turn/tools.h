@@ -5,7 +5,8 @@
  *   read_file   {"path", "offset"?, "limit"? (bytes, at most 65,536, the default)}
  *   write_file  {"path", "content"}
  *   list_files  {"path"?, "limit"? (1 to 1,000, the default)}
- *   ask_user    {"question", "options"?: [strings]}; answered by a person, see request.h
+ *   ask_user    {"question", "options"?: [strings], "expiresInSeconds"? (1 to 2,592,000)};
+ *               answered by a person
  *
  * Relative paths begin at the session's working directory.  What a tool has to say
  * about a mistake of the model is its result, not an error of the turn.
@@ -61,8 +62,15 @@ int tool_question(const struct item *call, struct request *request, struct tool_
 /* The result of a call whose outcome nobody knows, because the daemon ended while it ran. */
 void tool_interrupted(const struct item *call, struct tool_outcome *ret);
 
-/* The result of an answered question. */
-void tool_answered(const struct request *request, const char *decision, const char *value,
-                   struct item *ret);
+/* The result of an answered question, and of one that nobody answered in time. */
+int tool_answered(const struct request *request, const char *decision, const char *value,
+                  struct item *ret, struct err *e) must_check;
+int tool_expired(const struct request *request, struct item *ret, struct err *e) must_check;
+
+/*
+ * 0 when a sandbox of this daemon runs, started if need be.  Its runner holds the tenant's
+ * lock then, and has ended what an earlier one left: no earlier sandbox is alive.
+ */
+int tool_prove(const struct tool_context *c, struct err *e) must_check;
 
 #endif

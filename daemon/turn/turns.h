@@ -1,11 +1,12 @@
 /*
  * turns.h - admission, scheduling and life of turns.
  *
- * A turn that runs has a thread; one that waits for a person has none, and nothing
- * in memory: it is taken up again from its last committed step, by the same code that
- * goes on after a restart.  Tenants take turns in starting; a session has at most one
- * unfinished turn (the store's rule).  Every function may block on the store.
- * Thread-safe.
+ * A turn that runs has a thread; one that waits for a person has none and holds no slot:
+ * it is taken up again from its last committed step, by the same code that goes on after
+ * a restart.  Tenants take turns in starting; a session has at most one unfinished turn
+ * (the store's rule).  When the store did not say whether something was committed, it is
+ * asked again until that is known, so no turn is forgotten.  Every function may block on
+ * the store.  Thread-safe.
  */
 #ifndef DAEMON_TURN_TURNS_H
 #define DAEMON_TURN_TURNS_H
@@ -19,7 +20,9 @@ enum turns_code {
 	TURNS_QUEUE_FULL = ERR_PROGRAM_BASE + 400, /* of the daemon */
 	TURNS_TENANT_QUEUE_FULL,
 	TURNS_STOPPING,
-	TURNS_BAD_DECISION, /* not one of the request's options, or it needs a value */
+	TURNS_BAD_DECISION,  /* not one of the request's options, or it needs a value */
+	TURNS_WAITING_LIMIT, /* too many turns of the tenant wait for a person */
+	TURNS_NOT_PROVEN,    /* the sandbox of an earlier daemon may still be alive */
 };
 
 struct turns_conf {
@@ -30,11 +33,18 @@ struct turns_conf {
 	unsigned int max_running_tenant;
 	unsigned int max_queued;
 	unsigned int max_queued_tenant;
+	unsigned int max_waiting_tenant; /* for a person */
+	size_t max_queued_bytes;         /* inputs of turns that have not begun */
+	size_t max_queued_bytes_tenant;
+	unsigned int proof_ms; /* how long a turn waits for the end of an earlier sandbox */
 };
 
 struct turns;
 
-/* Take up every unfinished turn of the store.  conf's members outlive the turns. */
+/*
+ * Take up every unfinished turn of the store; those of a tenant whose database does not
+ * answer now are taken up when it does.  conf's members outlive the turns.
+ */
 int turns_start(const struct turns_conf *conf, struct turns **ret, struct err *e) must_check;
 
 /*
@@ -46,8 +56,9 @@ int turns_submit(struct turns *ts, const struct uuid *tenant, struct turn *t, st
 	must_check;
 
 /*
- * Cancel.  Waits up to 2.5 s for the turn to end; *ret is the turn then, terminal
- * unless its thread could not be stopped in that time.  A finished turn stays as it is.
+ * Cancel.  What runs is stopped at once, whatever the store does.  Returns within two
+ * seconds: 0 with the turn, which is terminal then (a finished turn stays as it is); or
+ * -1, STORE_UNAVAILABLE, when the end could not be committed in that time.
  */
 int turns_cancel(struct turns *ts, const struct uuid *tenant, const struct uuid *id,
                  struct turn *ret, struct err *e) must_check;
