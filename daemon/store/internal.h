@@ -85,6 +85,9 @@ int tenant_db_as_owner(struct store *s, const struct tenant_db *db,
 int room_take(struct store *s, struct tenant_db *db, struct pg *pg, uint64_t bytes, struct err *e)
 	must_check;
 
+/* Count bytes that are inserted in any case, because what they tell has happened. */
+void room_note(struct tenant_db *db, uint64_t bytes);
+
 /* After a deletion: give the room back to the file system when the bound is near. */
 void room_reclaim(struct store *s, struct tenant_db *db);
 

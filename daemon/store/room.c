@@ -80,6 +80,13 @@ int room_take(struct store *s, struct tenant_db *db, struct pg *pg, uint64_t byt
 	               s->max_tenant_bytes);
 }
 
+void room_note(struct tenant_db *db, uint64_t bytes)
+{
+	pthread_mutex_lock(&db->size_lock);
+	db->size.added += bytes + ROW_BYTES;
+	pthread_mutex_unlock(&db->size_lock);
+}
+
 /* A deleted row leaves a hole in its file, which only a rewritten table is without. */
 static int rewrite(struct pg *pg, const struct tenant_db *db, struct err *e)
 {
