@@ -34,7 +34,7 @@ CONT = int(signal.SIGCONT)
 @pytest.fixture(scope="module")
 def daemon(world):
     """One whose tenant acme has a sandbox and a file."""
-    daemon = Daemon(world, ("acme",)).start(confine="enforce")
+    daemon = Daemon(world, ("acme",)).start(confine=None)  # enforce is the default
     acme = daemon.client("acme")
     assert acme.run(acme.session(), "$ true").status == "completed"
     write_file(f"{daemon.tenants['acme'].workspace}/private", "of the tenant")
@@ -263,6 +263,12 @@ def test_in_kill_mode_any_unknown_call_is_deadly(mortal):
     assert error(mortal.server().pid, "openat", AT_FDCWD, "/etc/passwd", 0) == "EACCES"
     assert error(mortal.server().pid, "getpriority", 0, 0) == "SIGSYS"
     assert mortal.ended() == 1
+
+
+def test_there_is_no_mode_without_filter(make_daemon):
+    code, lines = make_daemon().fail(confine="off")
+    assert code == 2
+    assert lines == ["cloisterd: --confine: off is not one of enforce or kill"]
 
 
 def test_a_life_in_kill_mode(world, make_daemon):

@@ -31,8 +31,7 @@
 
 #define auto_filter __attribute__((cleanup(filter_release)))
 
-#define CLONE_NEWTIME_FLAG 0x80 /* of unshare only: clone takes these bits for the signal */
-#define MAX_CONDITIONS     3
+#define MAX_CONDITIONS 3
 
 /* What pthread_create(3) asks for, and nothing else. */
 #define THREAD_FLAGS                                                                      \
