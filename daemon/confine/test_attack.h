@@ -7,6 +7,8 @@
 #ifndef DAEMON_CONFINE_TEST_ATTACK_H
 #define DAEMON_CONFINE_TEST_ATTACK_H
 
+#include "common/test.h"
+
 #include "common/fd.h"
 #include "common/log.h"
 #include "daemon/confine/confine.h"
