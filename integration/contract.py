@@ -16,6 +16,17 @@ ANNOTATIONS = {"description", "default", "example"}
 TRANSPORT_HEADERS = {"content-type", "content-length", "connection", "date"}
 ABSENT = object()
 
+# On every answer; a page of another origin may read none of them unless it is listed.
+EVERYWHERE = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+TO_PAGES = {"access-control-allow-origin", "access-control-allow-methods",
+            "access-control-allow-headers", "access-control-expose-headers",
+            "access-control-max-age"}
+
 
 class Broken(AssertionError):
     """An answer that is not what the description says."""
@@ -178,13 +189,21 @@ class Contract:
             if name.lower() in seen:
                 raise Broken(f"{where}: header {name} twice")
             seen[name.lower()] = value
+        own = {name.lower() for name in described}
         for name, node in described.items():
             value = seen.pop(name.lower(), ABSENT)
             fault = ("is missing" if value is ABSENT else
                      mismatch(self.deref(node)["schema"], value, name, self.document))
             if fault:
                 raise Broken(f"{where}: header {name}: {fault}")
-        more = set(seen) - TRANSPORT_HEADERS
+        for name, wanted in EVERYWHERE.items():
+            if name not in own and seen.pop(name, None) != wanted:
+                raise Broken(f"{where}: header {name} is not {wanted!r}")
+        if "access-control-allow-origin" in seen and seen.get("vary") != "Origin":
+            raise Broken(f"{where}: may be cached for another origin")
+        if "access-control-allow-credentials" in seen:
+            raise Broken(f"{where}: allows credentials")
+        more = set(seen) - TRANSPORT_HEADERS - TO_PAGES - {"vary"}
         if more:
             raise Broken(f"{where}: headers that are not described: {sorted(more)}")
 

@@ -66,7 +66,12 @@ static void close_source(struct http_exchange *ex)
 
 void exchange_free(struct http_exchange *ex)
 {
+	const struct http_conf *conf = &ex->server->conf;
+
 	close_source(ex);
+	/* A stream keeps the principal for as long as it lives. */
+	if (ex->req.principal && !ex->stream_out && conf->release)
+		conf->release(conf->ctx, ex->req.principal);
 	buf_release(&ex->res.body);
 	buf_release(&ex->body);
 	free(ex);
@@ -89,7 +94,7 @@ static ssize_t stream_reader(void *cls, uint64_t pos, char *buf, size_t max)
 		return sizeof(first) - 1;
 	}
 	fd = fcntl(ex->connection->fd, F_DUPFD_CLOEXEC, 0);
-	if (fd >= 0 && stream_adopt(ex->server->streams, fd, &ex->res.stream)) {
+	if (fd >= 0 && stream_adopt(ex->server->streams, fd, &ex->res.stream, ex->req.principal)) {
 		ex->stream_out = true;
 		ex->stream_slot = false;
 	} else {
@@ -172,10 +177,11 @@ void exchange_refuse_stopping(struct http_exchange *ex)
 static bool authenticate(struct http_exchange *ex)
 {
 	const struct http_conf *conf = &ex->server->conf;
-	const char *token;
-	size_t len;
+	const char *token = NULL;
+	size_t len = 0;
 
-	if (conf->authenticate && request_token(ex, &token, &len))
+	(void)request_token(ex, &token, &len);
+	if (conf->authenticate)
 		ex->req.principal = conf->authenticate(conf->ctx, token, len);
 	if (ex->req.principal)
 		return true;
@@ -205,6 +211,8 @@ static bool admit(struct http_exchange *ex)
 	struct http_server *s = ex->server;
 	struct router_match m;
 
+	if (gate_preflight(ex))
+		return false;
 	router_find(s->conf.routes, ex, &m);
 	if (!m.open && !authenticate(ex))
 		return false;

@@ -27,13 +27,14 @@ enum exchange_stage {
 
 /* What the request's headers say about its frame and its sender. */
 struct http_head {
-	unsigned int hosts, lengths, encodings, authorizations, request_ids;
+	unsigned int hosts, lengths, encodings, authorizations, request_ids, origins;
 	const char *fault; /* first thing wrong; static text */
 	const char *host;  /* values are borrowed from libmicrohttpd */
 	const char *length_text;
 	const char *encoding;
 	const char *authorization;
 	const char *request_id;
+	const char *origin;
 	uint64_t length; /* declared bytes of body */
 	bool has_body;   /* declared, or chunked */
 };
@@ -49,8 +50,9 @@ struct http_exchange {
 	struct http_request req;
 	struct http_response res;
 	struct buf body;
-	bool refused;    /* res holds an error from before the handler */
-	bool stream_out; /* the stream thread owns res.stream now */
+	const char *cors; /* the origin that may read the answer, as it was listed; or NULL */
+	bool refused;     /* res holds an answer from before the handler */
+	bool stream_out;  /* the stream thread owns res.stream now */
 	bool stream_slot;
 	struct {
 		const char *name, *value;
@@ -75,6 +77,20 @@ bool request_token(const struct http_exchange *ex, const char **ret, size_t *ret
 
 /* True unless a body came that is not declared as application/json. */
 bool request_media_type_ok(const struct http_exchange *ex);
+
+/* -- gate.c ---------------------------------------------------------------------- */
+/* Find the listed origin of a request whose headers are read; sets ex->cors. */
+void gate_origin(struct http_exchange *ex);
+
+/* May a page of that origin, and under that Host, ask at all?  False with the answer in ex->res. */
+bool gate_check(struct http_exchange *ex);
+
+/* The question before the request: answered in ex->res, without a token. */
+bool gate_preflight(struct http_exchange *ex);
+
+/* Calls fn for the headers that every answer has; false as soon as fn says so. */
+bool gate_headers(const struct http_exchange *ex,
+                  bool (*fn)(void *ctx, const char *name, const char *value), void *ctx);
 
 /* -- router.c -------------------------------------------------------------------- */
 struct router_match {

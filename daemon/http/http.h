@@ -90,11 +90,11 @@ void http_error(const struct http_request *req, struct http_response *res, int s
                 const char *code, const char *fmt, ...) printf_like(5, 6);
 
 enum http_route_flag {
-	HTTP_OPEN = 1,   /* no token needed */
-	HTTP_INLINE = 2, /* never blocks: answered by the loop thread */
-	HTTP_DRAINS = 4, /* refused with 503 server_stopping and Retry-After while draining */
+	HTTP_OPEN = 1,    /* no token needed */
+	HTTP_INLINE = 2,  /* never blocks: answered by the loop thread */
+	HTTP_DRAINS = 4,  /* refused with 503 server_stopping and Retry-After while draining */
 	HTTP_URGENT = 16, /* has threads of its own, so that handlers that block do not delay it */
-	HTTP_STREAM = 8, /* answers with a stream; HEAD is refused.  Needed to set res->stream */
+	HTTP_STREAM = 8,  /* answers with a stream; HEAD is refused.  Needed to set res->stream */
 };
 
 struct http_route {
@@ -117,9 +117,19 @@ struct http_conf {
 	unsigned int heartbeat_ms; /* a comment after that much silence on a stream; 0 = 15 s */
 	unsigned int stall_ms; /* a stream whose client takes nothing is cut after this; 0 = 30 s */
 	const struct http_route *routes; /* ended by method NULL; the first that matches wins */
-	/* The principal of a bearer token, or NULL.  Called in the loop thread; must not block. */
+	const char *const *origins;      /* what Origin may be, compared exactly; borrowed */
+	size_t origin_count;
+	bool local_hosts; /* Host must name this machine's loopback and the port */
+	/*
+	 * The principal of a bearer token, or NULL.  token is NULL when the request has none.
+	 * Called in the loop thread; must not block.
+	 */
 	const void *(*authenticate)(void *ctx, const char *token, size_t len);
-	void *ctx; /* for handlers and authenticate */
+	/* Nobody uses this principal any more; NULL = nothing to do.  Any thread. */
+	void (*release)(void *ctx, const void *principal);
+	/* Would it be authenticated now?  NULL = always.  In the stream thread; must not block. */
+	bool (*still)(void *ctx, const void *principal);
+	void *ctx; /* for handlers and the three above */
 };
 
 struct http_server;
@@ -131,6 +141,9 @@ uint16_t http_port(const struct http_server *s);
 
 /* From now on routes with HTTP_DRAINS answer 503.  Streams and other routes go on. */
 void http_drain(struct http_server *s);
+
+/* Close every stream whose principal conf.still() denies, soon.  Any thread. */
+void http_recheck(struct http_server *s);
 
 /* Stop accepting, let running handlers finish, close streams, free; *at becomes NULL.  Blocks. */
 void http_stop(struct http_server **at);

@@ -50,6 +50,7 @@ static void count_header(struct http_head *h, const char *name, const char *valu
 		{ "Transfer-Encoding", &h->encodings, &h->encoding },
 		{ "Authorization", &h->authorizations, &h->authorization },
 		{ "X-Request-ID", &h->request_ids, &h->request_id },
+		{ "Origin", &h->origins, &h->origin },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(known); i++) {
@@ -128,6 +129,8 @@ static const char *check_headers(struct http_exchange *ex, bool http_1_0)
 		return "the Host header is not a host";
 	if (h->authorizations > 1)
 		return "more than one Authorization header";
+	if (h->origins > 1)
+		return "more than one Origin header";
 	return NULL;
 }
 
@@ -295,11 +298,14 @@ bool request_check(struct http_exchange *ex, const char *method, const char *url
 	ex->req.path = ex->target;
 	MHD_get_connection_values_n(ex->mhd, MHD_HEADER_KIND, note_header, &ex->head);
 	set_request_id(ex);
+	gate_origin(ex);
 	if (query)
 		*query++ = '\0';
 	fault = check_request_line(ex, url, version);
 	if (!fault)
 		fault = check_headers(ex, strcmp(version, "HTTP/1.0") == 0);
+	if (!fault && !gate_check(ex))
+		return false;
 	if (!fault)
 		fault = decode_path(ex->target);
 	if (!fault)

@@ -81,9 +81,7 @@ static bool each_header(const struct http_exchange *ex,
 
 	if (has_body(ex) && !fn(ctx, "Content-Type", res->content_type))
 		return false;
-	if (!fn(ctx, "Cache-Control", "no-store") ||
-	    !fn(ctx, "X-Content-Type-Options", "nosniff") ||
-	    !fn(ctx, "X-Request-ID", ex->req.request_id))
+	if (!fn(ctx, "Cache-Control", "no-store") || !gate_headers(ex, fn, ctx))
 		return false;
 	for (size_t i = 0; i < res->header_count; i++)
 		if (!fn(ctx, res->headers[i].name, res->headers[i].value))
@@ -123,9 +121,7 @@ bool response_stream_headers(const struct http_exchange *ex, struct MHD_Response
 {
 	return add_to_mhd(r, "Content-Type", "text/event-stream") &&
 	       add_to_mhd(r, "Cache-Control", "no-cache") &&
-	       add_to_mhd(r, "X-Accel-Buffering", "no") &&
-	       add_to_mhd(r, "X-Content-Type-Options", "nosniff") &&
-	       add_to_mhd(r, "X-Request-ID", ex->req.request_id);
+	       add_to_mhd(r, "X-Accel-Buffering", "no") && gate_headers(ex, add_to_mhd, r);
 }
 
 static bool add_to_text(void *ctx, const char *name, const char *value)

@@ -399,6 +399,11 @@ static void stop_threads(struct http_server *s)
 	}
 }
 
+void http_recheck(struct http_server *s)
+{
+	stream_recheck(s->streams);
+}
+
 void http_stop(struct http_server **at)
 {
 	struct http_server *s = *at;

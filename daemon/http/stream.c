@@ -46,6 +46,7 @@ struct stream {
 	enum stream_state state;
 	int fd;
 	struct stream_source source;
+	const void *principal;
 	const char *data; /* borrowed: what the socket has not taken */
 	size_t left;
 	uint64_t since_ms; /* the kernel last took a byte */
@@ -61,8 +62,12 @@ struct stream_pool {
 	unsigned int max;
 	unsigned int heartbeat_ms;
 	unsigned int stall_ms;
+	bool (*still)(void *ctx, const void *principal);
+	void (*release)(void *ctx, const void *principal);
+	void *ctx; /* for both */
 	atomic_uint count;
 	atomic_bool stopping;
+	atomic_bool recheck;
 	_Atomic(struct stream *) woken;
 	struct stream_list quiet, stalled;
 	uint64_t now_ms;
@@ -144,6 +149,8 @@ static void stream_close(struct stream *st)
 	fd_close(&st->fd);
 	atomic_fetch_sub(&p->count, 1); /* first: who hears of the close may count on the place */
 	st->source.close(st->source.ctx);
+	if (p->release && st->principal)
+		p->release(p->ctx, st->principal);
 	/* From here on nobody wakes it: either it stands in the stack, or never will. */
 	if (!atomic_load(&st->woken))
 		free(st);
@@ -212,10 +219,35 @@ static int watch(struct stream *st)
 	return epoll_ctl(st->pool->epoll_fd, EPOLL_CTL_ADD, st->fd, &ev);
 }
 
+static bool denied(const struct stream *st)
+{
+	const struct stream_pool *p = st->pool;
+
+	return p->still && st->principal && !p->still(p->ctx, st->principal);
+}
+
+/* Those that are new on the stack are looked at when they begin. */
+static void close_denied(struct stream_pool *p)
+{
+	struct stream *const firsts[] = { p->quiet.first, p->stalled.first };
+
+	for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++) {
+		for (struct stream *st = firsts[i], *next; st; st = next) {
+			next = st->next;
+			if (denied(st))
+				stream_close(st);
+		}
+	}
+}
+
 static void begin(struct stream *st)
 {
 	st->since_ms = st->pool->now_ms;
 	move_to(st, STREAM_QUIET);
+	if (denied(st)) {
+		stream_close(st);
+		return;
+	}
 	if (watch(st) < 0) {
 		log_warn("event stream: epoll_ctl: %m");
 		stream_close(st);
@@ -323,6 +355,8 @@ static void *stream_main(void *arg)
 			else
 				(void)!read(p->event_fd, &count, sizeof(count));
 		}
+		if (atomic_exchange(&p->recheck, false))
+			close_denied(p);
 		serve_woken(p);
 		serve_timers(p);
 	}
@@ -343,6 +377,12 @@ void stream_unreserve(struct stream_pool *p)
 	atomic_fetch_sub(&p->count, 1);
 }
 
+void stream_recheck(struct stream_pool *p)
+{
+	atomic_store(&p->recheck, true);
+	ring(p);
+}
+
 /* A dead peer is noticed by unanswered bytes (heartbeats) or unanswered probes. */
 static void set_socket(int fd, unsigned int stall_ms)
 {
@@ -358,7 +398,8 @@ static void set_socket(int fd, unsigned int stall_ms)
 	(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
 
-bool stream_adopt(struct stream_pool *p, int fd, const struct stream_source *source)
+bool stream_adopt(struct stream_pool *p, int fd, const struct stream_source *source,
+                  const void *principal)
 {
 	struct stream *st = calloc(1, sizeof(*st));
 
@@ -368,6 +409,7 @@ bool stream_adopt(struct stream_pool *p, int fd, const struct stream_source *sou
 	st->pool = p;
 	st->fd = fd;
 	st->source = *source;
+	st->principal = principal;
 	stream_wake(st);
 	return true;
 }
@@ -402,6 +444,9 @@ int stream_start(const struct http_conf *conf, struct stream_pool **ret, struct 
 	p->max = conf->max_streams;
 	p->heartbeat_ms = conf->heartbeat_ms;
 	p->stall_ms = conf->stall_ms;
+	p->still = conf->still;
+	p->release = conf->release;
+	p->ctx = conf->ctx;
 	if (pool_open(p, e) < 0) {
 		pool_free(p);
 		return -1;

@@ -20,10 +20,14 @@ bool stream_reserve(struct stream_pool *p);
 void stream_unreserve(struct stream_pool *p);
 
 /*
- * Serve source on fd, with a reserved place.  Takes fd, and the duty to close the
- * source; false (nothing taken) without memory.
+ * Serve source on fd, with a reserved place.  Takes fd, the duty to close the source and
+ * the principal that it is for; false (nothing taken) without memory.
  */
-bool stream_adopt(struct stream_pool *p, int fd, const struct stream_source *source);
+bool stream_adopt(struct stream_pool *p, int fd, const struct stream_source *source,
+                  const void *principal);
+
+/* Close those whose principal is denied now, soon.  Any thread. */
+void stream_recheck(struct stream_pool *p);
 
 /* Close every stream and end the thread.  NULL inside is fine. */
 void stream_stop(struct stream_pool **p);
