@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NIL_UUID "00000000-0000-0000-0000-000000000000"
+
 void *draft_alloc(size_t n, size_t size)
 {
 	void *memory = calloc(n ? n : 1, size);
@@ -24,6 +26,19 @@ char *draft_copy(const char *text)
 	if (!copy)
 		abort();
 	return copy;
+}
+
+bool registry_name_valid(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len >= 1 && len <= TENANT_NAME_MAX && name[0] >= 'a' && name[0] <= 'z' &&
+	       strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
+}
+
+bool registry_id_reserved(const char *id)
+{
+	return strcmp(id, NIL_UUID) == 0 || strcmp(id, REGISTRY_LOCAL_ID) == 0;
 }
 
 /* -- index ----------------------------------------------------------------------------- */
@@ -76,6 +91,29 @@ void registry_index(struct registry *r)
 	qsort(r->by_id, r->count, sizeof(*r->by_id), compare_ids);
 }
 
+/* Equal digests share a place, so each is only compared with what stands behind it there. */
+static bool slot_unique(const struct registry *r, size_t at)
+{
+	const struct credential *c = r->slots[at].credential;
+
+	for (size_t k = (at + 1) & (r->slot_count - 1); r->slots[k].tenant;
+	     k = (k + 1) & (r->slot_count - 1))
+		if (memcmp(r->slots[k].credential->digest, c->digest, sizeof(c->digest)) == 0)
+			return false;
+	return true;
+}
+
+bool registry_unique(const struct registry *r)
+{
+	for (size_t i = 1; i < r->count; i++)
+		if (compare_ids(&r->by_id[i - 1], &r->by_id[i]) == 0)
+			return false;
+	for (size_t i = 0; i < r->slot_count; i++)
+		if (r->slots[i].tenant && !slot_unique(r, i))
+			return false;
+	return true;
+}
+
 void registry_free(struct registry **r)
 {
 	if (!*r)
@@ -122,21 +160,41 @@ const struct tenant *registry_find(const struct registry *r, const struct uuid *
  * tokens that share a place with, or a prefix of, a stored digest.  The candidates
  * themselves are compared in constant time, and a match does not end the search.
  */
-const struct tenant *registry_authenticate(const struct registry *r, const char *token, size_t len,
-                                           const char **ret_credential_id)
+const struct tenant *registry_match(const struct registry *r,
+                                    const unsigned char digest[TOKEN_DIGEST],
+                                    const struct credential **ret)
 {
-	unsigned char digest[32];
 	const struct slot *match = NULL;
 	size_t at;
 
-	if (len < TOKEN_MIN || len > TOKEN_FILE_MAX)
-		return NULL;
-	crypto_hash_sha256(digest, (const unsigned char *)token, len);
 	for (at = slot_of(r, digest); r->slots[at].tenant; at = (at + 1) & (r->slot_count - 1))
-		if (sodium_memcmp(r->slots[at].credential->digest, digest, sizeof(digest)) == 0)
+		if (sodium_memcmp(r->slots[at].credential->digest, digest, TOKEN_DIGEST) == 0)
 			match = &r->slots[at];
+	if (match && ret)
+		*ret = match->credential;
+	return match ? match->tenant : NULL;
+}
+
+bool registry_digest(const char *token, size_t len, unsigned char ret[TOKEN_DIGEST])
+{
+	if (!token || len < TOKEN_MIN || len > TOKEN_FILE_MAX)
+		return false;
+	crypto_hash_sha256(ret, (const unsigned char *)token, len);
+	return true;
+}
+
+const struct tenant *registry_authenticate(const struct registry *r, const char *token, size_t len,
+                                           const char **ret_credential_id)
+{
+	unsigned char digest[TOKEN_DIGEST];
+	const struct credential *credential = NULL;
+	const struct tenant *match;
+
+	if (!registry_digest(token, len, digest))
+		return NULL;
+	match = registry_match(r, digest, &credential);
 	sodium_memzero(digest, sizeof(digest));
 	if (match && ret_credential_id)
-		*ret_credential_id = match->credential->id.text;
-	return match ? match->tenant : NULL;
+		*ret_credential_id = credential->id.text;
+	return match;
 }

@@ -20,12 +20,15 @@
 #define REGISTRY_MAX_TENANTS     4096
 #define REGISTRY_MAX_CREDENTIALS 16 /* of one tenant */
 #define TENANT_NAME_MAX          64
-#define TOKEN_MIN                32   /* bytes */
-#define TOKEN_FILE_MAX           4096 /* bytes, white space around the token included */
+#define REGISTRY_LOCAL_ID        "10ca1000-0000-8000-8000-000000000001" /* of local mode; nobody else's \
+	                                                                 */
+#define TOKEN_MIN      32                                               /* bytes */
+#define TOKEN_DIGEST   32                                               /* bytes of SHA-256 */
+#define TOKEN_FILE_MAX 4096 /* bytes, white space around the token included */
 
 struct credential {
 	struct uuid id;
-	unsigned char digest[32]; /* SHA-256 of the token; the token itself is not kept */
+	unsigned char digest[TOKEN_DIGEST]; /* SHA-256 of the token; the token itself is not kept */
 };
 
 struct tenant {
@@ -69,5 +72,11 @@ const struct tenant *registry_find(const struct registry *r, const struct uuid *
  */
 const struct tenant *registry_authenticate(const struct registry *r, const char *token, size_t len,
                                            const char **ret_credential_id);
+
+/* The same in two steps: the digest, false when that is no token; and whose it is. */
+bool registry_digest(const char *token, size_t len, unsigned char ret[TOKEN_DIGEST]);
+const struct tenant *registry_match(const struct registry *r,
+                                    const unsigned char digest[TOKEN_DIGEST],
+                                    const struct credential **ret);
 
 #endif

@@ -7,6 +7,7 @@
 #ifndef DAEMON_TENANT_REGISTRY_DRAFT_H
 #define DAEMON_TENANT_REGISTRY_DRAFT_H
 
+#include "common/buf.h"
 #include "common/json.h"
 #include "daemon/tenant/registry.h"
 
@@ -16,6 +17,7 @@ struct slot {
 };
 
 struct registry {
+	size_t refs; /* of a roster, under its lock */
 	struct tenant *tenants;
 	size_t count;
 	struct slot *by_id; /* sorted by the tenant's id; count entries */
@@ -59,5 +61,11 @@ char *draft_copy(const char *text);
 
 /* Build by_id and slots; after a draft without faults. */
 void registry_index(struct registry *r);
+
+/* After registry_index(): no two tenants have one id, no two credentials one token. */
+bool registry_unique(const struct registry *r);
+
+bool registry_name_valid(const char *name);
+bool registry_id_reserved(const char *id); /* nil, or the tenant of local mode */
 
 #endif

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NIL_UUID "00000000-0000-0000-0000-000000000000"
-
 static void entries_reserve(struct entries *list, size_t n)
 {
 	list->v = draft_alloc(n, sizeof(*list->v));
@@ -38,8 +36,11 @@ static const char *read_id(struct draft *d, const struct json *v, const char *pa
 
 	if (!text)
 		return NULL;
-	if (strcmp(text, NIL_UUID) == 0) {
-		json_fault(&d->faults, path, "the nil UUID is nobody's");
+	if (registry_id_reserved(text)) {
+		json_fault(&d->faults, path,
+		           strcmp(text, REGISTRY_LOCAL_ID) == 0
+		                   ? "this UUID is that of the person in local mode"
+		                   : "the nil UUID is nobody's");
 		return NULL;
 	}
 	if (!uuid_parse(text, ret)) {
@@ -150,21 +151,13 @@ static void read_credentials(struct draft *d, struct tenant *t, const struct jso
 
 /* -- tenants --------------------------------------------------------------------------- */
 
-static bool name_valid(const char *name)
-{
-	size_t len = strlen(name);
-
-	return len >= 1 && len <= TENANT_NAME_MAX && name[0] >= 'a' && name[0] <= 'z' &&
-	       strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
-}
-
 static void read_name(struct draft *d, struct tenant *t, const struct json *v, const char *path)
 {
 	const char *name = json_str(v);
 
 	if (!name)
 		return;
-	if (!name_valid(name)) {
+	if (!registry_name_valid(name)) {
 		json_fault(&d->faults, path,
 		           "must be 1 to %d of a-z, 0-9 and \"-\", and start with a letter",
 		           TENANT_NAME_MAX);
