@@ -371,7 +371,8 @@ enum cgroup_cause cgroup_cause(const struct cgroup *c)
 		return CGROUP_OTHER;
 	if (read_counter(c->dir, "memory.events", "oom_kill") > 0 ||
 	    read_counter(c->dir, "memory.events", "oom_group_kill") > 0)
-		return CGROUP_MEMORY;
+		return read_counter(c->dir, "memory.events", "oom") > 0 ? CGROUP_MEMORY
+		                                                        : CGROUP_MEMORY_AROUND;
 	if (read_counter(c->dir, "pids.events", "max") > 0)
 		return CGROUP_PROCESSES;
 	return CGROUP_OTHER;

@@ -33,7 +33,8 @@ struct cgroup {
 /* Why a sandbox ended, by the counters of its leaf. */
 enum cgroup_cause {
 	CGROUP_OTHER,
-	CGROUP_MEMORY,
+	CGROUP_MEMORY,        /* its own limit */
+	CGROUP_MEMORY_AROUND, /* that of all sandboxes, or the machine's */
 	CGROUP_PROCESSES,
 };
 

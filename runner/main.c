@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "runner/runner.h"
 #include "runner/self.h"
+#include "runner/trust.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -24,13 +25,23 @@ static int refuse(struct err *e, int code)
 	return code;
 }
 
+/* What the service boundary asks for beyond what every runner does. */
+static int check_service(const struct runner_args *args, struct err *e)
+{
+	if (self_check_landlock(e) < 0 || trust_check_self(e) < 0 ||
+	    trust_check(args->runsc, e) < 0 || trust_check(args->slirp4netns, e) < 0 ||
+	    trust_check(args->guest, e) < 0)
+		return -1;
+	return trust_check(args->rootfs, e);
+}
+
 static int check(int argc, char *const *argv, struct runner_args *args, struct err *e)
 {
 	if (args_parse(argc, argv, args, e) < 0)
 		return -1;
-	if (self_check(e) < 0)
+	if (self_check(e) < 0 || self_check_pipes(e) < 0)
 		return -1;
-	return self_check_pipes(e);
+	return args->boundary == BOUNDARY_SERVICE ? check_service(args, e) : 0;
 }
 
 static int serve(const struct runner_args *args)

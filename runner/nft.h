@@ -23,7 +23,11 @@ struct nft_counters {
 	uint64_t refused;  /* packets answered with a refusal */
 };
 
-/* Load the whole policy in one transaction.  nl is a NETLINK_NETFILTER socket of the router. */
+/*
+ * Load the policy in one transaction, and then what it lists of ports, which may be
+ * too much for one: until that is there, less is allowed, never more.  nl is a
+ * NETLINK_NETFILTER socket of the router.
+ */
 int nft_load(struct nl *nl, const struct policy *p, struct err *e) must_check;
 
 /* Read chains, rules and sets back, and compare them with what nft_load() was to load. */

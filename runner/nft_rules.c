@@ -154,7 +154,6 @@ static void add_sets(struct nft_batch *b, const struct policy *p)
 	nft_batch_set_fill(b, LOCAL, &p->local);
 	nft_batch_set_fill(b, DENIED, &p->denied);
 	nft_batch_set_fill(b, ALLOWED, &p->allowed);
-	nft_batch_endpoints_fill(b, ENDPOINTS, p->cells, p->n_cells);
 }
 
 void nft_rules_add(struct nft_batch *b, const struct policy *p)

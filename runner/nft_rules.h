@@ -7,7 +7,7 @@
 #include "runner/nft_batch.h"
 #include "runner/policy.h"
 
-/* Append table, counters, sets, chains and rules. */
+/* Append table, counters, sets, chains and rules: all but the elements of the set of endpoints. */
 void nft_rules_add(struct nft_batch *b, const struct policy *p);
 
 #endif

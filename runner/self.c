@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/landlock.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,6 +73,15 @@ int self_check(struct err *e)
 	if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
 		return err_set(e, EPERM, "no_new_privs did not take effect");
 	return 0;
+}
+
+int self_check_landlock(struct err *e)
+{
+	if (syscall(SYS_landlock_create_ruleset, NULL, (size_t)0,
+	            LANDLOCK_CREATE_RULESET_VERSION) >= 1)
+		return 0;
+	return err_errno(e, "Landlock is not available; boot with lsm=landlock,... and let the "
+	                    "service manager permit landlock_create_ruleset");
 }
 
 static int check_pipe(int fd, int access, const char *what, struct err *e)

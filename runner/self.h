@@ -21,6 +21,10 @@ int self_seal(struct err *e) must_check;
 /* Refuse root, capabilities, supplementary groups and set-user-ID traces. */
 int self_check(struct err *e) must_check;
 
+/* Refuse a kernel that cannot confine the daemon's files (Landlock); the runner itself needs it
+ * not. */
+int self_check_landlock(struct err *e) must_check;
+
 /* Standard input must be the read end of a pipe and standard output the write end of one. */
 int self_check_pipes(struct err *e) must_check;
 

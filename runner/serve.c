@@ -207,6 +207,10 @@ static int find_cause(const struct runner *r, int code, struct err *e)
 		err_set(e, ENOMEM, "the sandbox needed more than its %llu MiB of memory",
 		        (unsigned long long)(l->memory >> 20));
 		return EXIT_MEMORY;
+	case CGROUP_MEMORY_AROUND:
+		err_set(e, ENOMEM,
+		        "the memory of all sandboxes together ran out; this one was ended");
+		return EXIT_MEMORY;
 	case CGROUP_PROCESSES:
 		err_set(e, EAGAIN,
 		        "the sandbox needed more tasks of the host than its %u processes account "

@@ -24,6 +24,7 @@
 #include "runner/bundle.h"
 #include "runner/cell.h"
 #include "runner/child.h"
+#include "runner/confine.h"
 #include "runner/link.h"
 #include "runner/local.h"
 #include "runner/nft.h"
@@ -447,6 +448,20 @@ static int let_go_of_output(struct err *e)
 	return 0;
 }
 
+static int seal(const struct runner *r, struct err *e)
+{
+	const struct confine c = {
+		.mode = r->args->confine,
+		.need_landlock = r->args->boundary == BOUNDARY_SERVICE,
+		.children = { r->router, r->box, r->slirp.pid },
+		.leaf = r->cgroup.dir,
+		.sandboxes = r->cgroup.parent,
+		.lock = r->lock.dir,
+	};
+
+	return self_seal(e) < 0 ? -1 : confine_self(&c, e);
+}
+
 int runner_start(struct runner *r, struct err *e)
 {
 	struct spaces s = { -1, -1, NL_INIT, NL_INIT };
@@ -459,8 +474,8 @@ int runner_start(struct runner *r, struct err *e)
 		return -1;
 	if (stage_namespaces(r, &s, e) == 0 && stage_slirp(r, &s, e) == 0 &&
 	    stage_rules(r, e) == 0 && stage_run(r, &s, e) == 0 && let_go_of_output(e) == 0)
-		got = self_seal(e);
+		got = 0;
 	/* The way into the namespaces is closed; what stays is the socket for the rules. */
 	spaces_close(&s);
-	return got;
+	return got < 0 ? -1 : seal(r, e);
 }

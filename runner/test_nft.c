@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct egress egress;
+static struct egress egress = { .dns = DNS_HOST };
 static struct policy policy;
 
 /* The policy loaded into a fresh namespace; the socket in *state. */
@@ -97,6 +97,90 @@ static void test_largest_set(void **state)
 	many.local.n = 0;
 	assert_int_equal(nft_refuse_local(*state, &many, &e), 0);
 	assert_int_equal(nft_verify(*state, &many, &e), 0);
+}
+
+static void allow(const char *text)
+{
+	struct err e = ERR_INIT;
+
+	if (egress_allow(&egress, text, &e) < 0)
+		fail_msg("%s", e.text);
+}
+
+/* The most that an operator may list: 1,000 entries, each with 16 ports. */
+static int load_largest(void **state)
+{
+	char text[128];
+
+	egress = (struct egress){ .mode = EGRESS_ALLOW, .dns = DNS_OFF };
+	for (unsigned int i = 0; i < EGRESS_ALLOW_MAX; i++) {
+		(void)snprintf(text, sizeof(text),
+		               "8.%u.%u.0/24:1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31", i / 250,
+		               i % 250);
+		allow(text);
+	}
+	return load(state);
+}
+
+static int load_listed(void **state)
+{
+	egress = (struct egress){ .mode = EGRESS_ALLOW,
+		                  .dns = DNS_LISTED,
+		                  .resolvers = { 0x09090909 },
+		                  .n_resolvers = 1 };
+	allow("0.0.0.0/0");
+	allow("255.255.255.255/32");
+	allow("255.255.255.255/32:65535");
+	allow("0.0.0.0/0:1-65535");
+	allow("10.0.0.0/8:443");
+	allow("10.1.0.0/16:80-90,443");
+	return load(state);
+}
+
+static int release_all(void **state)
+{
+	egress = (struct egress){ .dns = DNS_HOST };
+	return release(state);
+}
+
+static void test_lists_verify(void **state)
+{
+	static struct policy other;
+	struct err e = ERR_INIT;
+
+	assert_int_equal(nft_verify(*state, &policy, &e), 0);
+	other = policy;
+	other.cells[other.n_cells - 1].ports.last--;
+	assert_int_equal(nft_verify(*state, &other, &e), -1);
+	assert_non_null(strstr(e.text, "set endpoints"));
+	other = policy;
+	other.n_cells--;
+	assert_int_equal(nft_verify(*state, &other, &e), -1);
+	other = policy;
+	other.dns = DNS_HOST;
+	assert_int_equal(nft_verify(*state, &other, &e), -1);
+	assert_non_null(strstr(e.text, "chains and rules"));
+	other = policy;
+	assert_int_not_equal(deny_add(&other.denied, 0x08080808, 0x08080808, &e), -1);
+	assert_int_equal(nft_verify(*state, &other, &e), -1);
+	assert_non_null(strstr(e.text, "set denied"));
+}
+
+static void test_other_mode_does_not_verify(void **state)
+{
+	static struct policy other;
+	struct err e = ERR_INIT;
+
+	other = policy;
+	other.mode = EGRESS_ALLOW;
+	assert_int_equal(nft_verify(*state, &other, &e), -1);
+	other = policy;
+	other.dns = DNS_OFF;
+	assert_int_equal(nft_verify(*state, &other, &e), -1);
+	other.dns = DNS_LISTED;
+	other.n_resolvers = 1;
+	assert_int_equal(nft_verify(*state, &other, &e), -1);
+	assert_int_equal(nft_verify(*state, &policy, &e), 0);
 }
 
 static void test_extra_rule_does_not_verify(void **state)
@@ -189,6 +273,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_loaded_policy_verifies, load, release),
 		cmocka_unit_test_setup_teardown(test_other_addresses_do_not_verify, load, release),
 		cmocka_unit_test_setup_teardown(test_largest_set, load, release),
+		cmocka_unit_test_setup_teardown(test_lists_verify, load_listed, release_all),
+		cmocka_unit_test_setup_teardown(test_lists_verify, load_largest, release_all),
+		cmocka_unit_test_setup_teardown(test_other_mode_does_not_verify, load, release),
 		cmocka_unit_test_setup_teardown(test_extra_rule_does_not_verify, load, release),
 		cmocka_unit_test_setup_teardown(test_extra_chain_does_not_verify, load, release),
 		cmocka_unit_test_setup_teardown(test_transaction_is_whole, load, release),
