@@ -156,12 +156,14 @@ format: ; $Qclang-format -i $(csrc) $(hsrc)
 
 # -- service: the unit, installation, the machine that tests both ----------------------
 PREFIX ?= /usr
+BOUNDARY ?= development
 # nix/cloister.service is checked in, so that an installation needs no Nix.
 unit: ; $Qnix/render >nix/.cloister.service && mv nix/.cloister.service nix/cloister.service
 install: all ; $QDESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install $B
 check-vm:
 	$Qscripts/prepare all --vm
-	$Qscripts/check-vm
+	$Qscripts/check-vm --boundary $(BOUNDARY)
+	$Qscripts/check-vm --boundary $(BOUNDARY) --release bookworm --short
 
 clean: ; rm -rf $(BUILD)
 FORCE:

@@ -18,12 +18,15 @@ import time
 
 MEMORY_MB, CPUS = 4096, 2
 CONSOLE_LINES = 60
+NOTES_BYTES = 1 << 20
 
 
 def qemu(image, payload, work, accel):
     tcg = accel == "tcg"
     kernel = ["root=/dev/vda", "rw", "console=ttyS0", "quiet", "loglevel=5", "panic=-1",
-              "systemd.show_status=1", "systemd.unit=multi-user.target",
+              # The console is read when the machine hangs: what the units say is there.
+              "systemd.show_status=0", "systemd.journald.forward_to_console=1",
+              "systemd.unit=multi-user.target",
               # Emulated, these cost much and protect nothing.
               *(["mitigations=off", "nokaslr"] if tcg else [])]
     return [
@@ -36,6 +39,8 @@ def qemu(image, payload, work, accel):
         # written to the disk and loses what it had in memory. The host's disk is left alone.
         "-drive", f"file={image}/disk,format=raw,if=virtio,snapshot=on,cache=unsafe",
         "-drive", f"file={payload},format=raw,if=virtio,readonly=on",
+        # What the tests note across a reset; see reset.py.
+        "-drive", f"file={work}/notes,format=raw,if=virtio,cache=unsafe",
         "-device", "virtio-rng-pci", "-device", "virtio-serial-pci",
         *port("output", work), *port("results", work),
         "-serial", f"file:{work}/console",
@@ -95,7 +100,7 @@ def read_results(path):
 def tail(path, lines):
     with contextlib.suppress(OSError):
         with open(path, encoding="utf-8", errors="replace") as f:
-            return f.read().splitlines()[-lines:]
+            return [line for line in f.read().splitlines() if line][-lines:]
     return []
 
 
@@ -103,15 +108,18 @@ def judge(work, code, in_time):
     outcomes, incomplete = read_results(f"{work}/results")
     bad = {test: outcome for test, outcome in outcomes.items() if outcome != "passed"}
     faults = [f"{outcome}: {test}" for test, outcome in bad.items() if outcome != "skipped"]
+    failed = len(faults)
     if not in_time:
         faults.append("the machine did not end in time")
     elif code != 0:
         faults.append(f"QEMU ended with {code}")
     if incomplete or not outcomes:
         faults.append("the tests did not come to their end")
-    if faults:
-        print("\n".join(["the last lines of the console:", *tail(f"{work}/console", CONSOLE_LINES),
-                         *faults]))
+    if len(faults) > failed:
+        print("\n".join(["the last lines of the console:",
+                         *tail(f"{work}/console", CONSOLE_LINES)]))
+    for fault in faults:
+        print(fault)
     skipped = sum(outcome == "skipped" for outcome in bad.values())
     print(f"{len(outcomes) - len(bad)} passed, {len(faults)} failed" +
           (f", {skipped} skipped" if skipped else ""))
@@ -123,6 +131,8 @@ def main(image, payload, work, seconds, accel="tcg"):
     for name in ("output", "results", "console"):
         with open(f"{work}/{name}", "wb"):
             pass
+    with open(f"{work}/notes", "wb") as f:
+        f.truncate(NOTES_BYTES)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     process = start(qemu(image, payload, work, accel))
     try:

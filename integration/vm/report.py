@@ -30,4 +30,5 @@ class Report:
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "long: left out of a short run")
     config.pluginmanager.register(Report(open(PORT, "wb", buffering=0)), "cloister-report")

@@ -60,6 +60,7 @@ class Tenant:
 class Service:
     def __init__(self, tenants):
         self.tenants = {name: Tenant(name) for name in tenants}
+        self.start_failed = False
         self.declare()
         if SETTINGS["boundary"] != "service":
             self.options(boundary=SETTINGS["boundary"])
@@ -101,7 +102,8 @@ class Service:
     def start(self):
         """Returns when the unit is active; that it then answers is for the test to say."""
         done = run("systemctl", "start", UNIT, check=False)
-        assert done.returncode == 0, f"start: {done.stderr}\n{self.journal(60)}"
+        self.start_failed = done.returncode != 0
+        assert not self.start_failed, f"start: {done.stderr}\n{self.journal(60)}"
         return self
 
     def stop(self):

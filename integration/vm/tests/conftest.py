@@ -23,7 +23,8 @@ def installed():
 
 @pytest.fixture
 def service(installed, network):
-    """The service, running."""
+    """The service, running. When it cannot start, every test says so at once."""
+    assert not installed.start_failed, "the service could not be started before"
     if not installed.active():
         installed.start()
     return installed

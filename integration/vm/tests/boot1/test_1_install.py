@@ -22,7 +22,7 @@ def test_programs_are_roots_and_nobody_elses_to_change():
     for path in (PROGRAMS, "/etc/cloister", "/srv/cloister"):
         assert os.stat(path).st_uid == 0 and not mode(path) & 0o022, path
     assert os.path.realpath("/usr/bin/cloisterd") == f"{PROGRAMS}/cloisterd"
-    assert "cloisterd" in run("cloisterd", "--version").stdout
+    assert "cloisterd" in run("cloisterd", "version").stdout
 
 
 def test_the_service_user_is_nobody_else():

@@ -1,0 +1,8 @@
+"""After the second reset, before which the database did not flush what it committed."""
+
+import reset
+
+
+def test_without_fsync_something_is_lost(installed):
+    if installed.active():
+        assert reset.lost(installed.client("acme")) != []
