@@ -154,7 +154,7 @@ static int parse_word(const char *name, const char *value, const char *const wor
 static int parse_boundary(const char *name, const char *value, enum boundary *ret, struct err *e)
 {
 	static const char *const words[] = { "development", "service" };
-	int i;
+	int i = 0;
 
 	if (parse_word(name, value, words, &i, e) < 0)
 		return -1;
@@ -165,7 +165,7 @@ static int parse_boundary(const char *name, const char *value, enum boundary *re
 static int parse_confine(const char *name, const char *value, enum confine_mode *ret, struct err *e)
 {
 	static const char *const words[] = { "enforce", "kill" };
-	int i;
+	int i = 0;
 
 	if (parse_word(name, value, words, &i, e) < 0)
 		return -1;
