@@ -233,14 +233,15 @@ class Contract:
     def check_event(self, kind, event_id, text):
         """One server-sent event; returns its data."""
         value = strict_json(text)
-        name = "ReplayReset" if kind == "replay.reset" else "Event"
+        name = ("ReplayReset" if kind == "replay.reset" else
+                "RebuiltEvent" if event_id is None else "Event")
         fault = mismatch(self.document["components"]["schemas"][name], value, "$", self.document)
         if fault:
             raise Broken(f"event {kind}: {fault}")
         if name == "ReplayReset":
             if event_id is not None:
                 raise Broken("replay.reset has an id")
-        elif value["type"] != kind or str(value["id"]) != event_id:
+        elif value["type"] != kind or str(value["id"]) != (event_id or "None"):
             raise Broken(f"event {event_id} {kind} says {value['id']} {value['type']}")
         return value
 

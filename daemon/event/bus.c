@@ -19,6 +19,8 @@ static const char reset_event[] = "event: replay.reset\n"
 /* One event in its wire form, shared by the ring and by subscribers that are sending it. */
 struct blob {
 	unsigned int refs;
+	bool ends_turn;
+	struct uuid turn, session; /* text "" = none */
 	size_t len;
 	char data[];
 };
@@ -42,10 +44,12 @@ struct subscription {
 	struct bus *bus;
 	struct channel *channel;
 	struct subscription *prev, *next;
-	struct blob *held; /* what the reader is sending */
-	uint64_t wanted;   /* counter of the next event to give */
-	bool reset;        /* tell of a gap first */
-	bool idle;         /* bus_next() said 0 and nobody woke it since */
+	struct blob *held;         /* what the reader is sending */
+	uint64_t wanted;           /* counter of the next event to give */
+	struct uuid turn, session; /* only those of it; text "" = all */
+	bool reset;                /* tell of a gap first */
+	bool over;                 /* nothing comes any more */
+	bool idle;                 /* bus_next() said 0 and nobody woke it since */
 	void (*wake)(void *ctx);
 	void *wake_ctx;
 };
@@ -144,20 +148,42 @@ static void put_optional_id(struct json *o, const char *key, const struct uuid *
 	json_put_str(o, key, id ? id->text : NULL);
 }
 
-static struct blob *encode(const struct bus_event *event, uint64_t id, struct json *data)
+/* Everything but id and mark; takes data.  at_ms 0 = null. */
+static void put_envelope(struct json *o, const struct bus_event *event, struct json *data,
+                         uint64_t at_ms)
 {
-	auto_buf struct buf text = BUF_INIT(EVENT_MAX);
-	auto_json struct json *o = json_new_object();
 	char at[CLOCK_TEXT_SIZE];
-	struct blob *blob;
 
-	clock_format(clock_wall_ms(), at);
-	json_put_int(o, "id", (int64_t)id);
+	if (at_ms)
+		clock_format(at_ms, at);
 	json_put_str(o, "type", event->type);
 	put_optional_id(o, "turnId", event->turn);
 	put_optional_id(o, "sessionId", event->session);
 	json_put(o, "data", data);
-	json_put_str(o, "at", at);
+	json_put_str(o, "at", at_ms ? at : NULL);
+}
+
+void bus_rebuilt(struct buf *out, const struct bus_event *event, uint64_t at_ms)
+{
+	auto_json struct json *o = json_new_object();
+
+	json_put_null(o, "id");
+	put_envelope(o, event, event->data ? event->data : json_new_object(), at_ms);
+	json_put_bool(o, "rebuilt", true);
+	buf_addf(out, "event: %s\ndata: ", event->type);
+	json_write(o, out);
+	buf_adds(out, "\n\n");
+}
+
+static struct blob *encode(const struct bus_event *event, uint64_t id, struct json *data)
+{
+	static const struct uuid none = { "" };
+	auto_buf struct buf text = BUF_INIT(EVENT_MAX);
+	auto_json struct json *o = json_new_object();
+	struct blob *blob;
+
+	json_put_int(o, "id", (int64_t)id);
+	put_envelope(o, event, data, clock_wall_ms());
 	buf_addf(&text, "id: %" PRIu64 "\nevent: %s\ndata: ", id, event->type);
 	json_write(o, &text);
 	buf_adds(&text, "\n\n");
@@ -167,14 +193,28 @@ static struct blob *encode(const struct bus_event *event, uint64_t id, struct js
 	if (!blob)
 		return NULL;
 	blob->refs = 1;
+	blob->ends_turn = event->ends_turn;
+	blob->turn = event->turn ? *event->turn : none;
+	blob->session = event->session ? *event->session : none;
 	blob->len = text.len;
 	memcpy(blob->data, text.data, text.len);
 	return blob;
 }
 
-static void wake_idle(struct channel *c)
+static bool wants(const struct subscription *s, const struct blob *blob)
+{
+	return (!s->turn.text[0] || uuid_equal(&s->turn, &blob->turn)) &&
+	       (!s->session.text[0] || uuid_equal(&s->session, &blob->session));
+}
+
+/* Who does not want the newest is moved past it, or would seem to miss it later. */
+static void wake_idle(struct channel *c, const struct blob *newest)
 {
 	for (struct subscription *s = c->first; s; s = s->next) {
+		if (s->idle && newest && s->wanted == c->newest && !wants(s, newest)) {
+			s->wanted++;
+			continue;
+		}
 		if (!s->idle || !s->wake)
 			continue;
 		s->idle = false;
@@ -220,7 +260,7 @@ void bus_publish(struct bus *b, const struct uuid *tenant, const struct bus_even
 			keep(b, c, blob);
 		else
 			lose(b, c);
-		wake_idle(c);
+		wake_idle(c, blob);
 	}
 	pthread_mutex_unlock(&b->lock);
 }
@@ -239,7 +279,7 @@ static void place(const struct bus *b, const struct channel *c, int64_t last_id,
 	s->wanted = s->reset ? c->oldest : seen + 1 - event_id(b, 0);
 }
 
-int bus_subscribe(struct bus *b, const struct uuid *tenant, int64_t last_id,
+int bus_subscribe(struct bus *b, const struct uuid *tenant, const struct bus_wish *wish,
                   struct subscription **ret, struct err *e)
 {
 	struct subscription *s = calloc(1, sizeof(*s));
@@ -258,7 +298,11 @@ int bus_subscribe(struct bus *b, const struct uuid *tenant, int64_t last_id,
 	} else {
 		s->bus = b;
 		s->channel = c;
-		place(b, c, last_id, s);
+		if (wish->turn)
+			s->turn = *wish->turn;
+		if (wish->session)
+			s->session = *wish->session;
+		place(b, c, wish->last_id, s);
 		s->next = c->first;
 		if (c->first)
 			c->first->prev = s;
@@ -281,33 +325,69 @@ void bus_on_wake(struct subscription *s, void (*wake)(void *ctx), void *ctx)
 	pthread_mutex_unlock(&s->bus->lock);
 }
 
-/* Called with the lock held. */
-static int take_next(struct subscription *s, const char **ret_data, size_t *ret_len)
+/* With the lock held: the next one that s wants, behind which it is moved; NULL = none now. */
+static struct blob *find_next(struct subscription *s)
 {
 	struct channel *c = s->channel;
 
+	while (s->wanted <= c->newest) {
+		struct blob *blob = *slot(s->bus, c, (uint32_t)s->wanted);
+
+		s->wanted++;
+		if (wants(s, blob))
+			return blob;
+	}
+	return NULL;
+}
+
+static void check_gap(struct subscription *s)
+{
+	if (s->wanted >= s->channel->oldest)
+		return;
+	s->wanted = s->channel->oldest;
+	s->reset = true;
+}
+
+/* Called with the lock held. */
+static int take_next(struct subscription *s, const char **ret_data, size_t *ret_len)
+{
 	blob_unref(s->held);
 	s->held = NULL;
-	if (s->wanted < c->oldest) {
-		s->wanted = c->oldest;
-		s->reset = true;
-	}
+	if (s->over)
+		return -1;
+	check_gap(s);
 	if (s->reset) {
 		s->reset = false;
+		s->over = s->turn.text[0];
 		*ret_data = reset_event;
 		*ret_len = sizeof(reset_event) - 1;
 		return 1;
 	}
-	if (s->wanted > c->newest) {
+	s->held = find_next(s);
+	if (!s->held) {
 		s->idle = true;
 		return 0;
 	}
-	s->held = *slot(s->bus, c, (uint32_t)s->wanted);
 	s->held->refs++;
-	s->wanted++;
+	s->over = s->turn.text[0] && s->held->ends_turn;
 	*ret_data = s->held->data;
 	*ret_len = s->held->len;
 	return 1;
+}
+
+bool bus_has_end(struct subscription *s)
+{
+	uint64_t wanted;
+	bool found = false;
+
+	pthread_mutex_lock(&s->bus->lock);
+	check_gap(s);
+	wanted = s->wanted;
+	for (struct blob *blob; !s->reset && !found && (blob = find_next(s));)
+		found = blob->ends_turn;
+	s->wanted = wanted;
+	pthread_mutex_unlock(&s->bus->lock);
+	return found;
 }
 
 int bus_next(struct subscription *s, const char **ret_data, size_t *ret_len)

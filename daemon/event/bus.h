@@ -11,10 +11,12 @@
 #ifndef DAEMON_EVENT_BUS_H
 #define DAEMON_EVENT_BUS_H
 
+#include "common/buf.h"
 #include "common/err.h"
 #include "common/id.h"
 #include "common/json.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -41,27 +43,45 @@ struct bus_event {
 	const struct uuid *turn;
 	const struct uuid *session;
 	struct json *data; /* taken; NULL = {} */
+	bool ends_turn;    /* the last one of its turn */
 };
 
 /* Number the event and hand it to the tenant's subscribers.  Call it after the commit it reports.
  */
 void bus_publish(struct bus *b, const struct uuid *tenant, const struct bus_event *event);
 
+/* What a reader wants. */
+struct bus_wish {
+	int64_t last_id;         /* begin after this one; negative = with what comes from now on */
+	const struct uuid *turn; /* only what is about it, and nothing after its end; NULL = all */
+	const struct uuid *session; /* likewise, without an end */
+};
+
 /*
- * Begin after event last_id (from Last-Event-ID), or with what is published from
- * now on when last_id is negative.  Taking the position is one step with respect to
- * publishing: nothing is lost or doubled.
+ * Taking the position is one step with respect to publishing: nothing is lost or doubled.
  */
-int bus_subscribe(struct bus *b, const struct uuid *tenant, int64_t last_id,
+int bus_subscribe(struct bus *b, const struct uuid *tenant, const struct bus_wish *wish,
                   struct subscription **ret, struct err *e) must_check;
+
+/* The end of the subscription's turn is among what it will be given, without a gap before. */
+bool bus_has_end(struct subscription *s);
 
 /* wake(ctx) is called once whenever something can be had after bus_next() returned 0. */
 void bus_on_wake(struct subscription *s, void (*wake)(void *ctx), void *ctx);
 
-/* The next event in its wire form (SSE), borrowed until the next call; 1, or 0 when there is none
- * now. */
+/*
+ * The next event in its wire form (SSE), borrowed until the next call: 1; 0 when there is
+ * none now; -1 when none will come: after the end of the one turn that is wanted, and after
+ * a gap in what is about it, which may have held its end.
+ */
 int bus_next(struct subscription *s, const char **ret_data, size_t *ret_len);
 
 void bus_unsubscribe(struct subscription *s);
+
+/*
+ * Append the wire form of an event that is told again from what is stored: without an id,
+ * marked with "rebuilt".  at_ms 0 = nobody knows when it was.  Takes event->data.
+ */
+void bus_rebuilt(struct buf *out, const struct bus_event *event, uint64_t at_ms);
 
 #endif

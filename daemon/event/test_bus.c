@@ -26,7 +26,8 @@ static struct subscription *subscribe(struct bus *b, const struct uuid *tenant, 
 	struct subscription *s = NULL;
 	struct err e = ERR_INIT;
 
-	assert_int_equal(bus_subscribe(b, tenant, last, &s, &e), 0);
+	assert_int_equal(bus_subscribe(b, tenant, &(struct bus_wish){ .last_id = last }, &s, &e),
+	                 0);
 	return s;
 }
 
@@ -152,7 +153,8 @@ static void the_tenant_limit_holds(void **state)
 	struct err e = ERR_INIT;
 
 	(void)state;
-	assert_int_equal(bus_subscribe(b, &acme, -1, &none, &e), -1);
+	assert_int_equal(bus_subscribe(b, &acme, &(struct bus_wish){ .last_id = -1 }, &none, &e),
+	                 -1);
 	assert_int_equal(e.code, BUS_TENANT_LIMIT);
 	bus_unsubscribe(subscribe(b, &globex, -1));
 	bus_unsubscribe(one);
@@ -231,9 +233,146 @@ static void a_reader_beside_writers_sees_every_number_or_a_reset(void **state)
 	bus_free(&b);
 }
 
+static const struct uuid turns[] = { { "0b0e6f1c-6f0d-7c3a-8f0a-000000000011" },
+	                             { "0b0e6f1c-6f0d-7c3a-8f0a-000000000012" } };
+static const struct uuid sessions[] = { { "0b0e6f1c-6f0d-7c3a-8f0a-000000000021" },
+	                                { "0b0e6f1c-6f0d-7c3a-8f0a-000000000022" } };
+
+static void publish_of(struct bus *b, int turn, bool ends)
+{
+	bus_publish(b, &acme,
+	            &(struct bus_event){ .type = "test.event",
+	                                 .turn = &turns[turn],
+	                                 .session = &sessions[turn],
+	                                 .ends_turn = ends });
+}
+
+static struct subscription *subscribe_turn(struct bus *b, int turn, int64_t last)
+{
+	const struct bus_wish wish = { .last_id = last, .turn = &turns[turn] };
+	struct subscription *s = NULL;
+	struct err e = ERR_INIT;
+
+	assert_int_equal(bus_subscribe(b, &acme, &wish, &s, &e), 0);
+	return s;
+}
+
+static int end_of(struct subscription *s)
+{
+	const char *data;
+	size_t len;
+
+	return bus_next(s, &data, &len);
+}
+
+static void a_turn_alone_and_its_end(void **state)
+{
+	struct bus *b = new_bus(3, 10, 1 << 20, 4);
+	struct subscription *live = subscribe_turn(b, 0, -1), *again;
+	int wakes = 0;
+
+	(void)state;
+	bus_on_wake(live, count_wake, &wakes);
+	publish_of(b, 1, false);
+	publish_of(b, 0, false);
+	publish_of(b, 1, true);
+	assert_int_equal(next_id(live), gen3 + 2);
+	assert_int_equal(next_id(live), 0);
+	assert_false(bus_has_end(live));
+	publish_of(b, 1, false);
+	publish(b, &acme, 1);
+	assert_int_equal(wakes, 0); /* these are not for it */
+	publish_of(b, 0, true);
+	assert_int_equal(wakes, 1);
+	assert_true(bus_has_end(live));
+	publish_of(b, 0, false);
+	assert_int_equal(next_id(live), gen3 + 6);
+	assert_int_equal(end_of(live), -1);
+	assert_int_equal(end_of(live), -1);
+	again = subscribe_turn(b, 0, gen3 + 1);
+	assert_true(bus_has_end(again));
+	assert_int_equal(next_id(again), gen3 + 2);
+	assert_int_equal(next_id(again), gen3 + 6);
+	assert_int_equal(end_of(again), -1);
+	bus_unsubscribe(again);
+	again = subscribe_turn(b, 0, gen3 + 6);
+	assert_false(bus_has_end(again));
+	bus_unsubscribe(again);
+	bus_unsubscribe(live);
+	bus_free(&b);
+}
+
+/* What others published while it slept is no gap to it; what it missed of its own is. */
+static void a_sleeper_is_reset_for_its_own_only(void **state)
+{
+	struct bus *b = new_bus(3, 4, 1 << 20, 4);
+	struct subscription *asleep = subscribe_turn(b, 0, -1), *slow = subscribe_turn(b, 0, -1);
+
+	(void)state;
+	assert_int_equal(next_id(asleep), 0);
+	for (int i = 0; i < 20; i++)
+		publish_of(b, 1, false);
+	assert_int_equal(next_id(asleep), 0);
+	publish_of(b, 0, false);
+	assert_int_equal(next_id(asleep), gen3 + 21);
+	for (int i = 0; i < 4; i++)
+		publish_of(b, 1, false);
+	/* It never slept, so nobody can say what it missed; its end may be gone as well. */
+	assert_false(bus_has_end(slow));
+	assert_int_equal(next_id(slow), -1);
+	assert_int_equal(end_of(slow), -1);
+	bus_unsubscribe(asleep);
+	bus_unsubscribe(slow);
+	bus_free(&b);
+}
+
+static void a_session_alone(void **state)
+{
+	struct bus *b = new_bus(3, 10, 1 << 20, 4);
+	const struct bus_wish wish = { .last_id = 0, .session = &sessions[1] };
+	struct subscription *s = NULL;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	publish_of(b, 1, false);
+	assert_int_equal(bus_subscribe(b, &acme, &wish, &s, &e), 0);
+	publish_of(b, 0, false);
+	publish_of(b, 1, true);
+	publish_of(b, 1, false);
+	assert_int_equal(next_id(s), -1); /* an id of another generation */
+	assert_int_equal(next_id(s), gen3 + 1);
+	assert_int_equal(next_id(s), gen3 + 3);
+	assert_int_equal(next_id(s), gen3 + 4);
+	assert_int_equal(next_id(s), 0);
+	bus_unsubscribe(s);
+	bus_free(&b);
+}
+
+static void what_is_told_again_is_marked(void **state)
+{
+	auto_buf struct buf out = BUF_INIT(1000);
+	const struct bus_event event = { .type = "turn.queued", .turn = &turns[0] };
+
+	(void)state;
+	bus_rebuilt(&out, &event, 1);
+	bus_rebuilt(&out, &event, 0);
+	buf_addc(&out, '\0');
+	assert_string_equal(
+		out.data, "event: turn.queued\ndata: {\"id\":null,\"type\":\"turn.queued\","
+			  "\"turnId\":\"0b0e6f1c-6f0d-7c3a-8f0a-000000000011\",\"sessionId\":null,"
+			  "\"data\":{},\"at\":\"1970-01-01T00:00:00.001Z\",\"rebuilt\":true}\n\n"
+			  "event: turn.queued\ndata: {\"id\":null,\"type\":\"turn.queued\","
+			  "\"turnId\":\"0b0e6f1c-6f0d-7c3a-8f0a-000000000011\",\"sessionId\":null,"
+			  "\"data\":{},\"at\":null,\"rebuilt\":true}\n\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_turn_alone_and_its_end),
+		cmocka_unit_test(a_sleeper_is_reset_for_its_own_only),
+		cmocka_unit_test(a_session_alone),
+		cmocka_unit_test(what_is_told_again_is_marked),
 		cmocka_unit_test(ids_count_per_tenant),
 		cmocka_unit_test(replay_starts_after_last_id),
 		cmocka_unit_test(a_gap_is_told),

@@ -13,6 +13,7 @@
 #include "daemon/turn/output.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/render.h"
+#include "daemon/turn/tell.h"
 #include "daemon/turn/tools.h"
 
 #include <poll.h>
@@ -20,8 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PUBLIC_CHARS 16383 /* characters of a text in an event, then an ellipsis */
-#define ROUNDS_MAX   256   /* answers of the model in one turn */
+#define ROUNDS_MAX   256 /* answers of the model in one turn */
 #define RETRY_MIN_MS 100
 #define RETRY_MAX_MS 2000
 
@@ -45,11 +45,19 @@ struct run {
 	bool settled;      /* the turn ended or waits for a person, as far as the store said */
 };
 
+static bool ends_turn(const char *type)
+{
+	return strcmp(type, "turn.completed") == 0 || strcmp(type, "turn.failed") == 0 ||
+	       strcmp(type, "turn.cancelled") == 0;
+}
+
 void job_publish(const struct job *job, const char *type, struct json *data)
 {
-	const struct bus_event event = {
-		.type = type, .turn = &job->turn, .session = &job->session, .data = data
-	};
+	const struct bus_event event = { .type = type,
+		                         .turn = &job->turn,
+		                         .session = &job->session,
+		                         .data = data,
+		                         .ends_turn = ends_turn(type) };
 
 	bus_publish(job->turns->conf.bus, &job->tenant, &event);
 }
@@ -57,20 +65,6 @@ void job_publish(const struct job *job, const char *type, struct json *data)
 static void publish(const struct run *r, const char *type, struct json *data)
 {
 	job_publish(r->job, type, data);
-}
-
-/* Put text under key, cut at the public bound with an ellipsis; flag says whether it was. */
-static void put_public(struct json *o, const char *key, const char *flag, const char *text,
-                       size_t len)
-{
-	auto_buf struct buf out = BUF_INIT((size_t)4 * PUBLIC_CHARS + 16);
-	size_t fits = output_prefix(text, len, PUBLIC_CHARS);
-
-	buf_add(&out, text, fits);
-	if (fits < len)
-		buf_adds(&out, "\xe2\x80\xa6");
-	json_put_strn(o, key, out.data ? out.data : "", out.len);
-	json_put_bool(o, flag, fits < len);
 }
 
 /* -- waiting for the store ------------------------------------------------------------ */
@@ -95,36 +89,13 @@ static bool wait_commit(struct job *job, unsigned int *ms)
 	return !atomic_load(&job->abandon);
 }
 
-static const char *terminal_event(enum turn_state state)
-{
-	if (state == TURN_COMPLETED)
-		return "turn.completed";
-	return state == TURN_FAILED ? "turn.failed" : "turn.cancelled";
-}
-
-static struct json *error_json(const char *code, const char *text)
-{
-	struct json *error = json_new_object();
-
-	json_put_str(error, "code", code);
-	json_put_str(error, "message", text);
-	return error;
-}
-
 static void report_end(struct job *job, const struct turn_end *end)
 {
-	struct json *data = json_new_object();
 	struct err e = ERR_INIT;
 
 	turns_end_wait(job);
-	if (end->error_code)
-		json_put(data, "error", error_json(end->error_code, end->error));
-	else
-		json_put_null(data, "error");
-	if (atomic_exchange(&job->reported, true))
-		json_free(&data);
-	else
-		job_publish(job, terminal_event(end->state), data);
+	if (!atomic_exchange(&job->reported, true))
+		job_publish(job, tell_end_type(end->state), tell_end(end->error_code, end->error));
 	if (store_settle(job->turns->conf.store, &job->tenant, &e))
 		log_warn("tenant %s: %s (the mark is cleared later)", job->tenant.text, e.text);
 }
@@ -187,7 +158,7 @@ static void publish_text(void *ctx, const char *text, size_t len)
 	const struct run *r = ctx;
 
 	while (len > 0) {
-		size_t n = output_prefix(text, len, PUBLIC_CHARS);
+		size_t n = output_prefix(text, len, TELL_CHARS);
 		struct json *data = json_new_object();
 
 		json_put_strn(data, "text", text, n);
@@ -196,24 +167,6 @@ static void publish_text(void *ctx, const char *text, size_t len)
 		text += n;
 		len -= n;
 	}
-}
-
-static void publish_answer(const struct run *r, const struct model_answer *answer)
-{
-	const struct item *last = &answer->items.items[answer->items.count - 1];
-	struct json *data = json_new_object(), *usage = json_new_object();
-	char id[80];
-
-	(void)snprintf(id, sizeof(id), "%s-%u", r->job->turn.text, last->seq);
-	json_put_str(data, "responseId", id);
-	put_public(data, "assistantText", "assistantTextTruncated",
-	           last->kind == ITEM_ASSISTANT ? last->body : "",
-	           last->kind == ITEM_ASSISTANT ? last->body_len : 0);
-	json_put_int(usage, "inputTokens", (int64_t)answer->input_tokens);
-	json_put_int(usage, "outputTokens", (int64_t)answer->output_tokens);
-	json_put_int(usage, "cachedTokens", (int64_t)answer->cached_tokens);
-	json_put(data, "usage", usage);
-	publish(r, "agent.turn.finished", data);
 }
 
 /*
@@ -238,7 +191,8 @@ static enum round commit_answer(struct run *r, struct model_answer *answer, uint
 		if (!wait_retry(r->job, &ms))
 			return ROUND_STORE;
 	}
-	publish_answer(r, answer);
+	publish(r, "agent.turn.finished",
+	        tell_answer(&r->job->turn, &answer->items.items[answer->items.count - 1], answer));
 	return ROUND_AGAIN;
 }
 
@@ -261,26 +215,6 @@ static enum round ask_model(struct run *r, const struct item_list *transcript, s
 
 /* -- a tool call's step ------------------------------------------------------------ */
 
-static struct json *call_json(const struct item *call)
-{
-	struct json *data = json_new_object();
-
-	json_put_str(data, "callId", call->call_id);
-	json_put_str(data, "name", call->tool);
-	json_put_str(data, "kind", "function");
-	json_put_bool(data, "async", false);
-	return data;
-}
-
-static void publish_started(const struct run *r, const struct item *call)
-{
-	struct json *data = call_json(call);
-
-	json_put_bool(data, "argumentsEncrypted", false);
-	put_public(data, "arguments", "argumentsTruncated", call->body, call->body_len);
-	publish(r, "tool.started", data);
-}
-
 static void publish_progress(void *ctx, const char *text, size_t len, bool skipped)
 {
 	const struct run *r = ctx;
@@ -291,23 +225,6 @@ static void publish_progress(void *ctx, const char *text, size_t len, bool skipp
 	json_put_strn(data, "output", text, len);
 	json_put_bool(data, "truncated", skipped);
 	publish(r, "tool.output.updated", data);
-}
-
-static void publish_finished(const struct run *r, const struct item *call,
-                             const struct tool_outcome *outcome)
-{
-	const struct item *result = &outcome->result;
-	struct json *data = call_json(call);
-	bool cut_before = result->truncated;
-
-	put_public(data, "output", "truncated", result->body ? result->body : "", result->body_len);
-	if (cut_before)
-		json_put_bool(data, "truncated", true);
-	json_put_bool(data, "lossy", result->lossy);
-	json_put_int(data, "totalBytes", (int64_t)result->total_bytes);
-	json_put_int(data, "imageCount", 0);
-	json_put(data, "details", json_copy(outcome->details));
-	publish(r, "tool.finished", data);
 }
 
 /*
@@ -331,7 +248,7 @@ static enum round commit_result(struct run *r, const struct item *call,
 		if (!wait_commit(r->job, &ms))
 			return ROUND_OVER;
 	}
-	publish_finished(r, call, outcome);
+	publish(r, "tool.finished", tell_result(call, &outcome->result, outcome->details));
 	return ROUND_AGAIN;
 }
 
@@ -351,7 +268,7 @@ static enum round start_call(struct run *r, const struct item *call, struct err 
 		return ROUND_STORE;
 	}
 	r->starting = 0;
-	publish_started(r, call);
+	publish(r, "tool.started", tell_call(call));
 	return ROUND_AGAIN;
 }
 
@@ -418,11 +335,13 @@ static int commit_request(struct run *r, const struct request *q, struct err *e)
 	return 0;
 }
 
-static enum round ask(struct run *r, const struct request *q, struct err *e)
+static enum round ask(struct run *r, const struct item *call, const struct request *q,
+                      struct err *e)
 {
 	if (turns_begin_wait(r->job, q, e))
 		return ROUND_FAILED;
 	if (commit_request(r, q, e) == 0) {
+		publish(r, "tool.started", tell_call(call));
 		publish_request(r, q);
 		r->settled = true;
 		return ROUND_OVER;
@@ -446,7 +365,7 @@ static enum round ask_person(struct run *r, const struct item *call, struct err 
 
 	memcpy(q.call_id, call->call_id, sizeof(q.call_id));
 	if (tool_question(call, &q, &refusal))
-		round = ask(r, &q, e);
+		round = ask(r, call, &q, e);
 	else
 		round = refuse_call(r, call, &refusal, e);
 	request_release(&q);

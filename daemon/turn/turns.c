@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/render.h"
+#include "daemon/turn/tell.h"
 #include "daemon/turn/tools.h"
 
 #include <errno.h>
@@ -210,12 +211,13 @@ static int commit_answer(struct job *job, const struct request *q, const struct 
 		return -1;
 	decision.result = &result;
 	rc = request_answer(job->turns->conf.store, &job->tenant, &q->id, &decision, e);
+	if (rc == 0) {
+		turns_end_wait(job);
+		job_publish(job, "request.resolved", request_resolved_json(&q->id, "answered"));
+		job_publish(job, "tool.finished", tell_reply(&result, "answered"));
+	}
 	free(result.body);
-	if (rc)
-		return -1;
-	turns_end_wait(job);
-	job_publish(job, "request.resolved", request_resolved_json(&q->id, "answered"));
-	return 0;
+	return rc;
 }
 
 static int answer_open(struct turns *ts, const struct uuid *tenant, const struct request *q,

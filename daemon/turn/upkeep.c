@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/render.h"
+#include "daemon/turn/tell.h"
 #include "daemon/turn/tools.h"
 
 #include <stdlib.h>
@@ -115,6 +116,10 @@ static int expire(struct job *job, const struct uuid *id, struct err *e)
 		return -1;
 	nothing.result = &result;
 	rc = request_answer(store, &job->tenant, id, &nothing, e);
+	if (rc == 0) {
+		job_publish(job, "request.resolved", request_resolved_json(id, "expired"));
+		job_publish(job, "tool.finished", tell_reply(&result, "expired"));
+	}
 	free(result.body);
 	return rc;
 }
@@ -141,9 +146,7 @@ static void expire_waiter(struct turns *ts, const struct uuid *tenant, const str
 		return;
 	job->resumed = true;
 	rc = expire(job, &w->request, &e);
-	if (rc == 0)
-		job_publish(job, "request.resolved", request_resolved_json(&w->request, "expired"));
-	else
+	if (rc)
 		log_warn("request %s: %s", w->request.text, e.text);
 	if (rc == 0 || e.code != STORE_UNAVAILABLE)
 		turns_end_wait(job); /* answered, withdrawn or expired: not ours any more */
