@@ -52,8 +52,9 @@ int trust_check(const char *path, struct err *e)
 	size_t size = strlen(path) + 1;
 	struct stat root;
 
-	if (size > sizeof(copy))
-		return err_set(e, ENAMETOOLONG, "%.100s...: the path is too long", path);
+	if (path[0] != '/' || size > sizeof(copy))
+		return err_set(e, EINVAL, "'%.100s' is not an absolute path of less than %d bytes",
+		               path, PATH_MAX);
 	memcpy(copy, path, size);
 	if (stat("/", &root) < 0)
 		return err_errno(e, "stat /");
