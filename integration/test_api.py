@@ -366,8 +366,8 @@ def test_a_turn_of_words(acme, session):
     assert outcome.output["tools"] == []
     assert UUID7.match(outcome.turn["id"]) and outcome.turn["input"] == "hello\nworld"
     kinds = [kind for _, kind, _ in outcome.events]
-    assert kinds == ["turn.queued", "turn.started", "response.text.delta", "agent.turn.finished",
-                     "turn.completed"]
+    assert kinds == ["turn.queued", "turn.started", "agent.turn.started", "response.text.delta",
+                     "agent.turn.finished", "turn.completed"]
     turn = outcome.turn
     assert turn["createdAt"] <= turn["startedAt"] <= turn["finishedAt"]
 

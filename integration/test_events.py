@@ -31,10 +31,11 @@ def kinds(events):
 def test_the_events_of_a_turn(acme, session):
     outcome = acme.watch(session, "$ echo one; sleep 0.3; echo two")
     seen = kinds(outcome.events)
-    assert seen[:4] == ["turn.queued", "turn.started", "agent.turn.finished", "tool.started"]
-    assert seen[-4:] == ["tool.finished", "response.text.delta", "agent.turn.finished",
-                         "turn.completed"]
-    assert set(seen[4:-4]) == {"tool.output.updated"}
+    assert seen[:5] == ["turn.queued", "turn.started", "agent.turn.started",
+                        "agent.turn.finished", "tool.started"]
+    assert seen[-5:] == ["tool.finished", "agent.turn.started", "response.text.delta",
+                         "agent.turn.finished", "turn.completed"]
+    assert set(seen[5:-5]) == {"tool.output.updated"}
     started = next(e["data"] for _, k, e in outcome.events if k == "tool.started")
     assert json.loads(started["arguments"]) == {"command": "echo one; sleep 0.3; echo two"}
     output = "".join(e["data"]["output"] for _, k, e in outcome.events

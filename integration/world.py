@@ -157,7 +157,14 @@ class World(demo.Stage):
         return descendants(os.getpid(), owned | set(self.listeners))
 
     def expect_nobody(self, seconds=10):
-        eventually(lambda: not self.strays(), seconds, f"all gone; left: {self.strays()}")
+        deadline = time.monotonic() + seconds
+        while left := self.strays():
+            if time.monotonic() > deadline:
+                for process in left:  # or every test that follows would fail too
+                    with contextlib.suppress(ProcessLookupError):
+                        process.kill()
+                raise AssertionError(f"left behind after {seconds} s: {left}")
+            time.sleep(0.02)
 
     def close(self):
         for daemon in self.daemons:
