@@ -95,7 +95,7 @@ static no_return void execute(const struct box_plan *plan)
 	struct err e = ERR_INIT;
 
 	if (prepare_exec(plan, &e) == 0)
-		(void)runsc_exec(plan->args->debug_log != NULL, &e);
+		(void)runsc_exec(plan->runsc, &e);
 	report_error(CHANNEL_FD, REPORT_ROOT, &e);
 	_exit(FAILED);
 }

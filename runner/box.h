@@ -16,7 +16,8 @@
 /* What the processes are to do; all borrowed, all decided before the first of them exists. */
 struct box_plan {
 	const struct runner_args *args;
-	const char *mount_point; /* an empty directory of ours */
+	const char *mount_point;  /* an empty directory of ours */
+	const char *const *runsc; /* its arguments */
 	const struct buf *config;
 	int router_channel;
 	int box_channel;

@@ -7,6 +7,7 @@
  * then it reads its arguments into a plan, checks itself, and only then acts.
  */
 #include "common/log.h"
+#include "runner/probe.h"
 #include "runner/runner.h"
 #include "runner/self.h"
 #include "runner/trust.h"
@@ -75,6 +76,11 @@ int main(int argc, char **argv)
 	if (argc == 2 && strcmp(argv[1], "--help") == 0) {
 		args_help();
 		return 0;
+	}
+	if (argc >= 2 && strcmp(argv[1], "probe") == 0) {
+		int code = probe_main(argc, argv, &e);
+
+		return code == EXIT_ORDERLY ? code : refuse(&e, code);
 	}
 	if (check(argc, argv, &args, &e) < 0)
 		return refuse(&e, EXIT_REFUSED);

@@ -11,6 +11,7 @@
 #include "runner/nl.h"
 #include "runner/output.h"
 #include "runner/policy.h"
+#include "runner/runsc.h"
 #include "runner/slirp.h"
 
 #include <stdbool.h>
@@ -30,8 +31,9 @@ struct runner {
 	int signals;          /* signalfd of TERM, INT, HUP, CHLD and USR1, which are blocked */
 	int routes;           /* watch on what is local to the host; -1 without a network */
 	struct policy policy;
-	struct nl rules; /* NETFILTER socket of the router's network namespace */
-	pid_t router;    /* 0: none, or reaped */
+	const char *runsc[RUNSC_ARGS_MAX]; /* its arguments */
+	struct nl rules;                   /* NETFILTER socket of the router's network namespace */
+	pid_t router;                      /* 0: none, or reaped */
 	pid_t box;
 	int channel; /* to the box */
 	struct slirp slirp;

@@ -29,6 +29,7 @@
 #include "runner/local.h"
 #include "runner/nft.h"
 #include "runner/place.h"
+#include "runner/probe.h"
 #include "runner/report.h"
 #include "runner/self.h"
 
@@ -165,6 +166,19 @@ static int check_rootfs(const char *rootfs, struct err *e)
 	return 0;
 }
 
+/* Every kind of runsc is called in its own way; which, is known before anything is made. */
+static int ask_runsc(struct runner *r, struct err *e)
+{
+	const struct runner_args *a = r->args;
+	const struct runsc_wish wish = { .network = a->egress.mode != EGRESS_NONE,
+		                         .debug = a->debug_log != NULL };
+	struct runsc_facts facts;
+
+	if (probe_facts(a->runsc, a->runtime_dir, &facts, e) < 0)
+		return -1;
+	return runsc_decide(&facts, &wish, r->runsc, e);
+}
+
 static int stage_programs(const struct runner_args *a, struct err *e)
 {
 	if (a->egress.mode != EGRESS_NONE &&
@@ -290,6 +304,7 @@ static int clone_router(struct runner *r, struct joints *j, const struct buf *co
 	const struct box_plan plan = {
 		.args = r->args,
 		.mount_point = r->lock.mount_point,
+		.runsc = r->runsc,
 		.config = config,
 		.router_channel = j->router[1],
 		.box_channel = j->box[1],
@@ -469,7 +484,7 @@ int runner_start(struct runner *r, struct err *e)
 
 	if (block_signals(r, e) < 0 ||
 	    lock_take(r->args->runtime_dir, &r->args->tenant, &r->lock, e) < 0 ||
-	    stage_places(r->args, e) < 0 || stage_programs(r->args, e) < 0 ||
+	    stage_places(r->args, e) < 0 || stage_programs(r->args, e) < 0 || ask_runsc(r, e) < 0 ||
 	    stage_locals(r, e) < 0 || stage_cgroup(r, e) < 0)
 		return -1;
 	if (stage_namespaces(r, &s, e) == 0 && stage_slirp(r, &s, e) == 0 &&

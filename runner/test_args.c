@@ -19,8 +19,8 @@ static const char *const good[] = {
 
 static int parse_words(const char *const *from, size_t n, struct runner_args *ret, struct err *e)
 {
-	static char words[WORDS + 4][8192];
-	char *argv[WORDS + 4];
+	static char words[WORDS + 6][8192];
+	char *argv[WORDS + 6];
 
 	for (size_t i = 0; i < n; i++) {
 		(void)snprintf(words[i], sizeof(words[i]), "%s", from[i]);
@@ -33,7 +33,7 @@ static int parse_words(const char *const *from, size_t n, struct runner_args *re
 static int parse(size_t i, const char *word, const char *const *extra, size_t n,
                  struct runner_args *ret, struct err *e)
 {
-	const char *words[WORDS + 4];
+	const char *words[WORDS + 6];
 
 	for (size_t k = 0; k < WORDS + n; k++)
 		words[k] = k == i ? word : k < WORDS ? good[k] : extra[k - WORDS];
@@ -66,6 +66,88 @@ static void test_good(void **state)
 	assert_string_equal(a.slirp4netns, "/s");
 	assert_int_equal(a.boundary, BOUNDARY_DEVELOPMENT);
 	assert_null(a.debug_log);
+	assert_null(a.cgroup);
+	assert_int_equal(a.limits.cpus, 200);
+	assert_int_equal(a.limits.memory, 2147483648);
+	assert_int_equal(a.limits.processes, 512);
+	assert_int_equal(a.egress.mode, EGRESS_PUBLIC);
+	assert_int_equal(a.egress.dns, DNS_HOST);
+	assert_int_equal(a.confine, CONFINE_ENFORCE);
+}
+
+static void test_limits(void **state)
+{
+	static const struct {
+		const char *name, *least, *most;
+		const char *wrong[3];
+	} rows[] = {
+		{ "--cpus", "10", "6400", { "9", "6401", "1.5" } },
+		{ "--memory",
+		  "268435456",
+		  "1099511627776",
+		  { "268435455", "1099511627777", "2G" } },
+		{ "--processes", "16", "32768", { "15", "32769", "-1" } },
+	};
+	struct runner_args a;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const char *words[] = { rows[i].name, rows[i].least };
+
+		assert_int_equal(parse(99, NULL, words, 2, &a, &e), 0);
+		words[1] = rows[i].most;
+		assert_int_equal(parse(99, NULL, words, 2, &a, &e), 0);
+		for (size_t k = 0; k < ARRAY_LEN(rows[i].wrong); k++) {
+			words[1] = rows[i].wrong[k];
+			assert_int_equal(parse(99, NULL, words, 2, &a, &e), -1);
+			assert_non_null(strstr(e.text, rows[i].name));
+		}
+	}
+	assert_int_equal(a.limits.processes, 32768);
+}
+
+static void test_boundaries(void **state)
+{
+	static const char *const cgroup[] = { "--cgroup", "/sys/fs/cgroup/x" };
+	static const char *const confine[] = { "--confine", "kill" };
+	static const char *const confine_not[] = { "--confine", "no" };
+	struct runner_args a;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(23, "service", cgroup, 2, &a, &e), 0);
+	assert_int_equal(a.boundary, BOUNDARY_SERVICE);
+	assert_string_equal(a.cgroup, "/sys/fs/cgroup/x");
+	assert_int_equal(parse(23, "service", NULL, 0, &a, &e), -1);
+	assert_non_null(strstr(e.text, "needs --cgroup"));
+	assert_int_equal(parse(99, NULL, cgroup, 2, &a, &e), -1);
+	assert_non_null(strstr(e.text, "--boundary service only"));
+	assert_int_equal(parse(99, NULL, confine, 2, &a, &e), 0);
+	assert_int_equal(a.confine, CONFINE_KILL);
+	assert_int_equal(parse(99, NULL, confine_not, 2, &a, &e), -1);
+}
+
+static void test_egress(void **state)
+{
+	static const char *const listed[] = { "--egress",       "allow",
+		                              "--egress-allow", "198.51.100.0/24:443",
+		                              "--egress-allow", "0.0.0.0/0" };
+	static const char *const unasked[] = { "--egress-allow", "0.0.0.0/0" };
+	static const char *const none[] = { "--egress", "none", "--dns", "1.1.1.1" };
+	static const char *const wrong[] = { "--dns", "resolver" };
+	struct runner_args a;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(99, NULL, listed, 6, &a, &e), 0);
+	assert_int_equal(a.egress.mode, EGRESS_ALLOW);
+	assert_int_equal(a.egress.dns, DNS_OFF);
+	assert_int_equal(a.egress.n_allow, 2);
+	assert_int_equal(parse(99, NULL, unasked, 2, &a, &e), -1);
+	assert_int_equal(parse(99, NULL, none, 4, &a, &e), -1);
+	assert_int_equal(parse(99, NULL, wrong, 2, &a, &e), -1);
+	assert_non_null(strstr(e.text, "--dns: "));
 }
 
 static void test_extra_words(void **state)
@@ -151,11 +233,10 @@ static void test_place_id(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good),
-		cmocka_unit_test(test_extra_words),
-		cmocka_unit_test(test_each_option_is_needed),
-		cmocka_unit_test(test_bad_values),
-		cmocka_unit_test(test_place_id),
+		cmocka_unit_test(test_good),        cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_boundaries),  cmocka_unit_test(test_egress),
+		cmocka_unit_test(test_extra_words), cmocka_unit_test(test_each_option_is_needed),
+		cmocka_unit_test(test_bad_values),  cmocka_unit_test(test_place_id),
 	};
 
 	return RUN_TESTS(tests);
