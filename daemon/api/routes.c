@@ -55,10 +55,13 @@ static struct json *model_json(const struct model *m)
 
 static void models(const struct http_request *req, struct http_response *res, void *ctx)
 {
-	struct json *o = json_new_object(), *data = json_new_array();
+	struct json *o, *data;
 
-	(void)req;
 	(void)ctx;
+	if (!api_no_query(req, res))
+		return;
+	o = json_new_object();
+	data = json_new_array();
 	for (size_t i = 0; i < model_count(); i++)
 		json_push(data, model_json(model_at(i)));
 	json_put(o, "data", data);

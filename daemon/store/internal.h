@@ -31,6 +31,7 @@ struct tenant_db {
 	struct {
 		uint64_t bytes;       /* of the database when it was measured */
 		uint64_t added;       /* since then, about */
+		uint64_t holes;       /* bytes of it that were deleted, until it is rewritten */
 		uint64_t measured_ms; /* monotonic; 0 = never */
 	} size;
 };
@@ -55,6 +56,9 @@ extern const struct pool_key control_key;
 /* The tenant's database, ready for use; made when there is none. */
 int tenant_db_get(struct store *s, const struct uuid *tenant, struct tenant_db **ret, struct err *e)
 	must_check;
+
+/* The same as it is, ready or not; NULL without memory. */
+struct tenant_db *tenant_db_entry(struct store *s, const struct uuid *tenant);
 
 void tenant_db_free_all(struct store *s);
 
@@ -88,8 +92,11 @@ int room_take(struct store *s, struct tenant_db *db, struct pg *pg, uint64_t byt
 /* Count bytes that are inserted in any case, because what they tell has happened. */
 void room_note(struct tenant_db *db, uint64_t bytes);
 
-/* After a deletion: give the room back to the file system when the bound is near. */
-void room_reclaim(struct store *s, struct tenant_db *db);
+/*
+ * So many bytes were deleted and may be used again.  When that is much and the bound is
+ * near, the room goes back to the file system, which may take seconds.
+ */
+void room_return(struct store *s, struct tenant_db *db, uint64_t bytes);
 
 /* -- steps of a transaction; the turn's row is locked first -- */
 

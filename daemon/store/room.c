@@ -1,7 +1,9 @@
 /*
  * The bound of a tenant's database.  What counts is the size of its files, as the file
  * system has to hold them.  A measurement is a look at some hundred files, so between
- * two of them what is inserted is added up.
+ * two of them what is inserted is added up.  What is deleted leaves holes, which are
+ * filled again; files shrink only when they are rewritten, which is done before the holes
+ * are a sixteenth of the bound.  So the files exceed it by no more than that.
  */
 #include "daemon/store/internal.h"
 
@@ -12,11 +14,15 @@
 
 #define MEASURE_MS      10000
 #define MEASURE_FULL_MS 1000
+#define HOLES           16  /* their largest share of the bound */
 #define ROW_BYTES       256 /* of a row and its index entries, beside its values */
 
 static bool fits(const struct store *s, const struct tenant_db *db, uint64_t bytes)
 {
-	return db->size.bytes + db->size.added + bytes <= s->max_tenant_bytes;
+	uint64_t used = db->size.bytes + db->size.added;
+
+	used -= db->size.holes < used ? db->size.holes : used;
+	return used + bytes <= s->max_tenant_bytes;
 }
 
 /* With the lock held: is the measurement too old to decide by? */
@@ -99,18 +105,23 @@ static int rewrite(struct pg *pg, const struct tenant_db *db, struct err *e)
 	return pg_script(pg, "VACUUM (FULL) app.session", e);
 }
 
-void room_reclaim(struct store *s, struct tenant_db *db)
+void room_return(struct store *s, struct tenant_db *db, uint64_t bytes)
 {
+	uint64_t max = s->max_tenant_bytes;
 	struct err e = ERR_INIT;
-	bool near;
+	bool due;
 
 	pthread_mutex_lock(&db->size_lock);
-	near = s->max_tenant_bytes && !fits(s, db, s->max_tenant_bytes / 4);
+	db->size.holes += bytes;
+	due = db->size.holes >= max / HOLES && db->size.bytes + db->size.added >= max / 4 * 3;
+	if (db->size.holes > max / HOLES)
+		db->size.holes = max / HOLES;
 	pthread_mutex_unlock(&db->size_lock);
 	/* When it fails, a table is in use: the next deletion tries again. */
-	if (!near || tenant_db_as_owner(s, db, rewrite, &e) < 0)
+	if (max == 0 || !due || tenant_db_as_owner(s, db, rewrite, &e) < 0)
 		return;
 	pthread_mutex_lock(&db->size_lock);
+	db->size.holes = 0;
 	db->size.measured_ms = 0;
 	pthread_mutex_unlock(&db->size_lock);
 }

@@ -40,6 +40,7 @@ struct job {
 	const struct session_fork *fork;
 	const struct session *in;
 	struct session out;
+	uint64_t bytes; /* that a deletion takes away */
 };
 
 /* -- change -- */
@@ -75,14 +76,31 @@ int session_update(struct store *s, const struct uuid *tenant, const struct uuid
 
 /* -- delete -- */
 
+/* As they are stored, which may be compressed. */
+static int count_bytes(struct pg *pg, const struct uuid *id, uint64_t *ret, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+
+	if (pg_query(pg,
+	             "SELECT (coalesce((SELECT sum(pg_column_size(input)) FROM app.turn "
+	             "WHERE session = $1), 0) + coalesce((SELECT sum(pg_column_size(body)) "
+	             "FROM app.item WHERE turn IN (SELECT id FROM app.turn WHERE session = $1)), "
+	             "0))::bigint",
+	             PG_PARAMS(pg_uuid(id)), &rows, e) < 0)
+		return -1;
+	*ret = (uint64_t)pg_get_int(rows, 0, 0);
+	return pg_rows_check(rows, "size", e);
+}
+
 static int remove_whole(struct pg *pg, void *ctx, struct err *e)
 {
 	auto_rows struct pg_rows *rows = NULL;
-	const struct job *j = ctx;
+	struct job *j = ctx;
 
-	if (session_lock(pg, j->id, e) < 0 || session_check_idle(pg, j->id, e) < 0)
+	if (session_lock(pg, j->id, e) < 0 || session_check_idle(pg, j->id, e) < 0 ||
+	    count_bytes(pg, j->id, &j->bytes, e) < 0)
 		return -1;
-	/* Nothing is inserted; this measures, so that room_reclaim() can judge. */
+	/* Nothing is inserted; this measures, so that room_return() can judge. */
 	if (room_take(j->store, j->db, pg, 0, e) < 0 && e->code != STORE_TENANT_FULL)
 		return -1;
 	if (pg_query(pg, "SELECT app.delete_session($1)", PG_PARAMS(pg_uuid(j->id)), &rows, e) < 0)
@@ -99,7 +117,7 @@ int session_delete(struct store *s, const struct uuid *tenant, const struct uuid
 	if (tenant_db_get(s, tenant, &j.db, e) < 0 ||
 	    db_transaction(s->pool, &j.db->key, remove_whole, &j, e) < 0)
 		return -1;
-	room_reclaim(s, j.db);
+	room_return(s, j.db, j.bytes);
 	return 0;
 }
 

@@ -564,6 +564,31 @@ static void the_bound_and_one_byte_more(void **state)
 	assert_ok(take(UINT64_MAX / 2));
 }
 
+/* Holes count as room at once, but never more than a sixteenth of the bound. */
+static void holes_are_room(void **state)
+{
+	struct tenant_db *db = NULL;
+	uint64_t max, left;
+
+	(void)state;
+	assert_ok(tenant_db_get(store, &acme, &db, &e));
+	max = store->max_tenant_bytes = database_size() * 2;
+	db->size.measured_ms = 0;
+	db->size.holes = 0;
+	assert_ok(take(0));
+	room_return(store, db, 1000);
+	assert_int_equal(db->size.holes, 1000);
+	left = max - db->size.bytes - db->size.added;
+	assert_code(take(left + 1000 - 256 + 1), STORE_TENANT_FULL);
+	assert_ok(take(left + 1000 - 256));
+	db->size.added = 0;
+	room_return(store, db, max);
+	assert_int_equal(db->size.holes,
+	                 max / 16); /* the bound is not near: nothing is rewritten */
+	db->size.holes = 0;
+	store->max_tenant_bytes = 0;
+}
+
 static void deleting_gives_the_room_back(void **state)
 {
 	static char noise[1 << 20];
@@ -611,6 +636,7 @@ int main(void)
 		cmocka_unit_test(tokens_are_added_up),
 		cmocka_unit_test(shown_items_are_bounded),
 		cmocka_unit_test(the_bound_and_one_byte_more),
+		cmocka_unit_test(holes_are_room),
 		cmocka_unit_test(deleting_gives_the_room_back),
 		cmocka_unit_test(closes_the_store),
 	};
