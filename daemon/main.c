@@ -131,6 +131,8 @@ static int run(const struct options *o, const char *state, const struct registry
 		.postgres_bin = o->postgres_bin,
 		.boundary = o->boundary,
 		.host = o->host,
+		.host_addresses = o->host_addresses.v,
+		.host_address_count = o->host_addresses.n,
 		.drain_seconds = o->drain_seconds,
 		.registry = registry,
 		.server = server_main,
@@ -167,6 +169,8 @@ static int dispatch(struct options *o)
 		return serve(o);
 	case COMMAND_CHECK:
 		return check(o);
+	case COMMAND_DOCTOR:
+		return EXIT_REFUSED;
 	case COMMAND_VERSION:
 		puts("cloisterd " VERSION);
 		return 0;

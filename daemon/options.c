@@ -2,6 +2,7 @@
 
 #include "common/buf.h"
 #include "common/fd.h"
+#include "daemon/tenant/policy.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,8 +19,9 @@ enum kind {
 	KIND_PATH,
 	KIND_ADDRESS,
 	KIND_NUMBER,
-	KIND_CHOICE, /* stored as the index of the word */
-	KIND_WORD,   /* stored as the word, which is static */
+	KIND_CHOICE,   /* stored as the index of the word */
+	KIND_WORD,     /* stored as the word, which is static */
+	KIND_NETWORKS, /* may stand more than once */
 };
 
 struct option_row {
@@ -74,6 +76,10 @@ static const struct option_row rows[] = {
 	       .help = "how long running turns may go on when the service stops"),
 	NUMBER("sandbox-idle-seconds", "SECONDS", sandbox_idle_seconds, 1, 86400, "900",
 	       .help = "stop a sandbox that was idle that long"),
+	NUMBER("max-active-sandboxes", "N", max_active_sandboxes, 1, 4096, "64",
+	       .help = "sandboxes that run at once"),
+	{ .name = "host-address", .value = "CIDR", .kind = KIND_NETWORKS, AT(host_addresses),
+	  .help = "network that no sandbox may reach, besides this machine's own; repeatable" },
 	NUMBER("max-running-turns", "N", max_running_turns, 1, 1024, "16",
 	       .help = "turns that run at once"),
 	NUMBER("max-running-turns-per-tenant", "N", max_running_turns_per_tenant, 1, 1024, "4",
@@ -127,6 +133,11 @@ static unsigned int *number_at(struct options *o, size_t at)
 	return (unsigned int *)(void *)((char *)o + at);
 }
 
+static struct option_list *list_at(struct options *o, size_t at)
+{
+	return (struct option_list *)(void *)((char *)o + at);
+}
+
 static int store_text(struct options *o, size_t at, struct buf *text, struct err *e)
 {
 	if (buf_failed(text))
@@ -167,6 +178,22 @@ static int set_address(struct options *o, size_t at, const char *value, struct e
 	if (inet_pton(AF_INET, value, &address) != 1 && inet_pton(AF_INET6, value, &address) != 1)
 		return err_set(e, EINVAL, "%.64s is not an IPv4 or IPv6 address", value);
 	return set_text(o, at, value, e);
+}
+
+_Static_assert(offsetof(struct option_list, v) == 0, "a list is where its first value is");
+
+static int add_network(struct options *o, size_t at, const char *value, struct err *e)
+{
+	struct option_list *list = list_at(o, at);
+
+	if (policy_cidr(value, e) < 0)
+		return err_wrap(e, "%.64s", value);
+	if (list->n == OPTION_LIST_MAX)
+		return err_set(e, EINVAL, "more than %d of them", OPTION_LIST_MAX);
+	if (set_text(o, at + list->n * sizeof(list->v[0]), value, e) < 0)
+		return -1;
+	list->n++;
+	return 0;
 }
 
 static int set_number(struct options *o, const struct option_row *row, const char *value,
@@ -234,6 +261,9 @@ static int set_value(struct options *o, const struct option_row *row, const char
 	case KIND_WORD:
 		r = set_choice(o, row, value, e);
 		break;
+	case KIND_NETWORKS:
+		r = add_network(o, row->at, value, e);
+		break;
 	}
 	return r < 0 ? err_wrap(e, "--%s", row->name) : 0;
 }
@@ -292,7 +322,9 @@ static int find_defaults(struct options *o, struct err *e)
 	if (!o->guest &&
 	    beside_program(o, offsetof(struct options, guest), "cloister-guest", e) < 0)
 		return err_wrap(e, "--guest");
-	if (!o->postgres_bin && options_find_postgres(POSTGRES_ROOT, &o->postgres_bin, e) < 0)
+	/* That there is none is for the doctor to say, among all else. */
+	if (!o->postgres_bin && options_find_postgres(POSTGRES_ROOT, &o->postgres_bin, e) < 0 &&
+	    o->command != COMMAND_DOCTOR)
 		return err_wrap(e, "--postgres-bin");
 	return 0;
 }
@@ -311,12 +343,7 @@ static bool is_loopback(const char *host)
 
 static int check_boundary(const struct options *o, struct err *e)
 {
-	if (strcmp(o->boundary, "development") != 0)
-		return err_set(
-			e, ENOTSUP,
-			"--boundary: this version does not have the service profile; "
-			"--boundary development runs without cgroup limits, on loopback only");
-	if (!is_loopback(o->host))
+	if (strcmp(o->boundary, "development") == 0 && !is_loopback(o->host))
 		return err_set(e, EINVAL,
 		               "--host: %.64s is not a loopback address (127.0.0.0/8 or ::1), and "
 		               "--boundary development allows no other",
@@ -342,9 +369,15 @@ static int check_share(struct options *o, const struct option_row *row, bool giv
 	return err_set(e, EINVAL, "--%s: %u is more than --%s, %u", row->name, *share, of, whole);
 }
 
+/* The doctor takes what serve takes, so that it examines what would be served. */
+static bool like_serve(enum command command)
+{
+	return command == COMMAND_SERVE || command == COMMAND_DOCTOR;
+}
+
 static bool applies(const struct option_row *row, enum command command)
 {
-	return command == COMMAND_SERVE || (command == COMMAND_CHECK && row->in_check);
+	return like_serve(command) || (command == COMMAND_CHECK && row->in_check);
 }
 
 /* Fill in what was not given, then compare the values with one another. */
@@ -379,7 +412,7 @@ static const struct option_row *find_row(const char *name, size_t len, enum comm
 
 static const char *command_name(enum command command)
 {
-	static const char *const names[] = { "", "serve", "check", "version" };
+	static const char *const names[] = { "", "serve", "check", "doctor", "version" };
 
 	return names[command];
 }
@@ -397,7 +430,7 @@ static int parse_option(struct options *o, char *const argv[], int *at, bool *gi
 		               len > 64 ? 64 : (int)len, name, command_name(o->command));
 	if (!value)
 		return err_set(e, EINVAL, "--%s: needs a value", row->name);
-	if (given[row - rows])
+	if (given[row - rows] && row->kind != KIND_NETWORKS)
 		return err_set(e, EINVAL, "--%s: given twice", row->name);
 	given[row - rows] = true;
 	*at += name[len] ? 0 : 1;
@@ -432,7 +465,7 @@ static int parse_arguments(struct options *o, char *const argv[], struct err *e)
 	}
 	if (o->command == COMMAND_CHECK && !o->tenants)
 		return err_set(e, EINVAL, "which FILE?  See cloisterd check --help");
-	return o->command == COMMAND_SERVE ? complete(o, given, e) : 0;
+	return like_serve(o->command) ? complete(o, given, e) : 0;
 }
 
 int options_parse(int argc, char *const argv[], struct options *ret, struct err *e)
@@ -466,9 +499,16 @@ int options_parse(int argc, char *const argv[], struct options *ret, struct err 
 
 void options_release(struct options *o)
 {
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct option_list *list = list_at(o, rows[i].at);
+
 		if (rows[i].kind == KIND_PATH || rows[i].kind == KIND_ADDRESS)
 			free(*text_at(o, rows[i].at));
+		if (rows[i].kind != KIND_NETWORKS)
+			continue;
+		while (list->n)
+			free(list->v[--list->n]);
+	}
 	*o = (struct options){ .command = COMMAND_NONE };
 }
 
@@ -497,6 +537,7 @@ void options_help(enum command topic, FILE *out)
 		[COMMAND_NONE] = "usage: cloisterd COMMAND [OPTION...]\n\n"
 				 "  serve     run the service\n"
 				 "  check     validate a registry of tenants\n"
+				 "  doctor    examine this machine, with a sandbox of its own\n"
 				 "  version   print the version\n\n"
 				 "cloisterd COMMAND --help lists the options of a command.\n",
 		[COMMAND_SERVE] = "usage: cloisterd serve --tenants FILE --state DIR --rootfs DIR "
@@ -505,6 +546,13 @@ void options_help(enum command topic, FILE *out)
 		[COMMAND_CHECK] = "usage: cloisterd check FILE [--state DIR]\n\n"
 				  "Validates a registry of tenants as serve does, and prints every "
 				  "fault.\nExit status: 0 without a fault, 1 with any.\n",
+		[COMMAND_DOCTOR] =
+			"usage: cloisterd doctor --tenants FILE --state DIR --rootfs DIR "
+			"[OPTION...]\n\n"
+			"Examines whether serve would work here with the same options, and "
+			"boots a sandbox\nof its own for it.  A running service is not "
+			"disturbed.  One line a check: ok,\nfailed or n/a.  Exit status: 0 "
+			"when nothing failed, 1 otherwise.\n",
 		[COMMAND_VERSION] = "usage: cloisterd version\n",
 	};
 	bool any = false;
@@ -513,7 +561,7 @@ void options_help(enum command topic, FILE *out)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		if (!applies(&rows[i], topic))
 			continue;
-		help_row(&rows[i], rows[i].required && topic == COMMAND_SERVE, out);
+		help_row(&rows[i], rows[i].required && like_serve(topic), out);
 		any = true;
 	}
 	if (any)

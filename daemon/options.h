@@ -14,7 +14,15 @@ enum command {
 	COMMAND_NONE, /* in help only: all commands */
 	COMMAND_SERVE,
 	COMMAND_CHECK,
+	COMMAND_DOCTOR,
 	COMMAND_VERSION,
+};
+
+#define OPTION_LIST_MAX 256 /* values of one option that may stand more than once */
+
+struct option_list {
+	char *v[OPTION_LIST_MAX];
+	size_t n;
 };
 
 /* Paths are absolute (relative ones are joined to the working directory) but not canonical. */
@@ -22,23 +30,25 @@ struct options {
 	enum command command;
 	bool help; /* --help was given: print options_help(command); nothing below is set */
 
-	char *tenants; /* serve and check: the registry */
+	char *tenants; /* serve, doctor and check: the registry */
 	char *state;   /* NULL only with check */
 
-	/* serve; limits in the order of the help */
+	/* serve and doctor; limits in the order of the help */
 	char *host; /* literal IPv4 or IPv6 address */
 	char *runner;
 	char *guest;
 	char *rootfs;
 	char *runsc;
 	char *slirp4netns;
-	char *postgres_bin;
-	const char *boundary;   /* "service" or "development" */
-	unsigned int port;      /* 0 = any free one */
-	unsigned int log_level; /* enum log_level */
-	unsigned int confine;   /* enum confine_mode */
+	char *postgres_bin;                /* NULL only with doctor: none was found */
+	struct option_list host_addresses; /* IPv4 networks */
+	const char *boundary;              /* "service" or "development" */
+	unsigned int port;                 /* 0 = any free one */
+	unsigned int log_level;            /* enum log_level */
+	unsigned int confine;              /* enum confine_mode */
 	unsigned int drain_seconds;
 	unsigned int sandbox_idle_seconds;
+	unsigned int max_active_sandboxes;
 	unsigned int max_running_turns;
 	unsigned int max_running_turns_per_tenant;
 	unsigned int max_queued_turns;

@@ -110,6 +110,7 @@ static int start_work(struct server *s, struct err *e)
 		.launcher_sock = s->launcher_sock,
 		.start_timeout_ms = START_TIMEOUT_MS,
 		.idle_ms = o->sandbox_idle_seconds * 1000,
+		.max_active = o->max_active_sandboxes,
 		.launcher_message = on_launcher,
 		.ctx = s,
 	};

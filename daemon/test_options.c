@@ -18,7 +18,7 @@
 
 static int parse_list(struct options *o, struct err *e, const char *const *list)
 {
-	char *argv[40];
+	char *argv[2 * OPTION_LIST_MAX + 40];
 	int argc = 0, r;
 
 	while (list[argc]) {
@@ -69,6 +69,8 @@ static void test_defaults(void **state)
 	assert_int_equal(o.log_level, LOG_INFO);
 	assert_int_equal(o.drain_seconds, 25);
 	assert_int_equal(o.sandbox_idle_seconds, 900);
+	assert_int_equal(o.max_active_sandboxes, 64);
+	assert_int_equal(o.host_addresses.n, 0);
 	assert_int_equal(o.max_running_turns, 16);
 	assert_int_equal(o.max_running_turns_per_tenant, 4);
 	assert_int_equal(o.max_queued_turns, 256);
@@ -110,6 +112,7 @@ static const struct {
 	{ "port", 0, 65535, offsetof(struct options, port) },
 	{ "drain-seconds", 0, 3600, offsetof(struct options, drain_seconds) },
 	{ "sandbox-idle-seconds", 1, 86400, offsetof(struct options, sandbox_idle_seconds) },
+	{ "max-active-sandboxes", 1, 4096, offsetof(struct options, max_active_sandboxes) },
 	{ "max-running-turns", 1, 1024, offsetof(struct options, max_running_turns) },
 	{ "max-queued-turns", 1, 65536, offsetof(struct options, max_queued_turns) },
 	{ "max-event-streams", 1, 65536, offsetof(struct options, max_event_streams) },
@@ -221,16 +224,56 @@ static void test_no_arguments(void **state)
 	assert_int_equal(options_parse(0, nothing, &o, &e), -1);
 }
 
-/* Service is the default, and a wish for it is never served with less. */
+/* Service is the default, with which any address may be listened on. */
 static void test_service_boundary(void **state)
 {
-	static const char text[] = "--boundary: this version does not have the service profile; "
-				   "--boundary development runs without cgroup limits, on "
-				   "loopback only";
+	auto_options struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
 
 	(void)state;
-	refuse(text, "serve", NEEDED);
-	refuse(text, "serve", NEEDED, "--boundary", "service");
+	assert_int_equal(parse(&o, &e, "serve", NEEDED, "--host", "0.0.0.0"), 0);
+	assert_string_equal(o.boundary, "service");
+}
+
+static void test_host_addresses(void **state)
+{
+	const char *argv[2 * OPTION_LIST_MAX + 32] = { "cloisterd", SERVE };
+	auto_options struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+	int argc = 0;
+
+	(void)state;
+	refuse("--host-address: 192.0.2.1: must be an IPv4 network such as 198.51.100.0/24", SERVE,
+	       "--host-address", "10.0.0.0/8", "--host-address", "192.0.2.1");
+	refuse("--host-address: needs a value", SERVE, "--host-address");
+	while (argv[argc])
+		argc++;
+	for (int i = 0; i < OPTION_LIST_MAX; i++) {
+		argv[argc++] = "--host-address";
+		argv[argc++] = i ? "10.0.0.0/8" : "0.0.0.0/0";
+	}
+	assert_int_equal(parse_list(&o, &e, argv), 0);
+	assert_int_equal(o.host_addresses.n, OPTION_LIST_MAX);
+	assert_string_equal(o.host_addresses.v[0], "0.0.0.0/0");
+	assert_string_equal(o.host_addresses.v[OPTION_LIST_MAX - 1], "10.0.0.0/8");
+	argv[argc++] = "--host-address=10.0.0.0/8";
+	refuse_list("--host-address: more than 256 of them", argv);
+}
+
+static void test_doctor(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(&o, &e, "doctor", NEEDED, "--boundary", "development", "--port=1"),
+	                 0);
+	assert_int_equal(o.command, COMMAND_DOCTOR);
+	assert_int_equal(o.port, 1);
+	assert_string_equal(o.runsc, "/usr/bin/runsc");
+	refuse("--tenants FILE: required", "doctor");
+	refuse("--prot: no such option; see cloisterd doctor --help", "doctor", NEEDED, "--prot=1");
+	refuse("extra: unexpected; see cloisterd doctor --help", "doctor", NEEDED, "extra");
 }
 
 static void test_loopback_only(void **state)
@@ -454,6 +497,8 @@ int main(void)
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_no_arguments),
 		cmocka_unit_test(test_service_boundary),
+		cmocka_unit_test(test_host_addresses),
+		cmocka_unit_test(test_doctor),
 		cmocka_unit_test(test_loopback_only),
 		cmocka_unit_test(test_shares),
 		cmocka_unit_test(test_paths_become_absolute),

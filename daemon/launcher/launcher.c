@@ -335,6 +335,7 @@ static void start_runner(struct launcher *l, const struct launcher_message *m)
 		log_error("tenant %s: start the runner: %s", m->tenant.text, e.text);
 		tell_exited(l, &m->tenant, m->generation, -1, e.text);
 	} else {
+		started.processes = tenant->limits.processes;
 		tell(l, &started, pipes);
 	}
 }

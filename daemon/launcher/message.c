@@ -90,9 +90,14 @@ static int check(const struct launcher_message *m, size_t descriptors, struct er
 		if (m->port == 0 || m->port > 65535)
 			return err_set(e, EPROTO, "port %u is none", m->port);
 		break;
+	case LAUNCHER_STARTED:
+		if (m->processes == 0)
+			return err_set(e, EPROTO, "message %u: no process is allowed", m->op);
+		if (check_sandbox(m, e) < 0)
+			return -1;
+		break;
 	case LAUNCHER_START:
 	case LAUNCHER_KILL:
-	case LAUNCHER_STARTED:
 	case LAUNCHER_EXITED:
 		if (check_sandbox(m, e) < 0)
 			return -1;

@@ -13,6 +13,10 @@
 
 #include <stdint.h>
 
+/* Exit codes of the runner with a meaning for calls in flight; all others: the sandbox is lost. */
+#define RUNNER_OOM  4 /* its memory limit ended it */
+#define RUNNER_PIDS 5 /* its limit of host tasks ended it */
+
 enum launcher_op {
 	/* server to launcher */
 	LAUNCHER_READY = 1, /* the server accepts connections; port says where */
@@ -30,8 +34,9 @@ struct launcher_message {
 	uint32_t port;       /* LAUNCHER_READY */
 	uint64_t generation; /* of the sandbox meant; a late message of an older one is ignored */
 	struct uuid tenant;
-	int32_t status;  /* LAUNCHER_EXITED: exit code, or 128 + signal; -1 = never started */
-	char cause[256]; /* LAUNCHER_EXITED: one line for people, may be empty */
+	uint32_t processes; /* LAUNCHER_STARTED: the most that the tenant may have */
+	int32_t status;     /* LAUNCHER_EXITED: exit code, or 128 + signal; -1 = never started */
+	char cause[256];    /* LAUNCHER_EXITED: one line for people, may be empty */
 };
 
 /* Send one message with up to 2 descriptors (fds NULL = none).  The sender keeps its descriptors.

@@ -28,6 +28,9 @@ static void test_runner_starts_and_ends(void **state)
 	start_runner(w, ECHO, 8, fds);
 	close_both(fds);
 	assert_int_equal(hear(w, LAUNCHER_EXITED, NULL).generation, 8);
+	start_runner(w, LIMITED, 9, fds);
+	close_both(fds);
+	assert_int_equal(hear(w, LAUNCHER_EXITED, NULL).generation, 9);
 	stop(w);
 }
 

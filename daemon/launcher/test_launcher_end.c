@@ -307,7 +307,7 @@ static void test_words_of_the_launcher_are_not_the_servers(void **state)
 static void test_descriptors_from_the_server(void **state)
 {
 	struct world *w = *state;
-	struct launcher_message m = { .op = LAUNCHER_STARTED, .generation = 1 };
+	struct launcher_message m = { .op = LAUNCHER_STARTED, .generation = 1, .processes = 1 };
 	struct err e = ERR_INIT;
 
 	memcpy(m.tenant.text, ECHO, sizeof(m.tenant.text));

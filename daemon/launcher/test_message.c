@@ -31,6 +31,7 @@ static struct launcher_message message(uint32_t op)
 	memset(&m, 0, sizeof(m));
 	m.op = op;
 	m.port = op == LAUNCHER_READY ? 4096 : 0;
+	m.processes = op == LAUNCHER_STARTED ? 1 : 0;
 	m.generation = 7;
 	memcpy(m.tenant.text, TENANT, sizeof(TENANT));
 	return m;
@@ -237,6 +238,9 @@ static void test_descriptors_are_counted(void **state)
 	expect_refused(pair, "1 descriptors");
 	send_raw(pair[0], &started, sizeof(started), fds, 3);
 	expect_refused(pair, "too many descriptors");
+	started.processes = 0;
+	send_raw(pair[0], &started, sizeof(started), fds, 2);
+	expect_refused(pair, "no process is allowed");
 	/* A short message must not leave its descriptors behind either. */
 	send_raw(pair[0], &start, 1, fds, 2);
 	expect_refused(pair, "less than");

@@ -82,6 +82,7 @@ static void test_descriptors_travel_and_are_closed(void **state)
 
 	(void)state;
 	m.op = LAUNCHER_STARTED;
+	m.processes = 1;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
 	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
 	outbox_init(&o, 3);

@@ -171,6 +171,7 @@ static inline int play_server(void *ctx, int sock, const char *database_socket_d
 	int control = *(int *)ctx;
 	struct launcher_message hello = {
 		.op = LAUNCHER_STARTED,
+		.processes = 1,
 		.generation = (uint64_t)getpid(),
 		.tenant.text = ECHO,
 	};
@@ -504,6 +505,7 @@ static inline void start_runner(struct world *w, const char *tenant, uint64_t ge
 	m = hear(w, LAUNCHER_STARTED, ret_fds);
 	assert_string_equal(m.tenant.text, tenant);
 	assert_int_equal(m.generation, generation);
+	assert_int_equal(m.processes, strcmp(tenant, LIMITED) == 0 ? 64 : 512);
 	assert_true(ret_fds[0] >= 0 && ret_fds[1] >= 0);
 }
 

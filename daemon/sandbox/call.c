@@ -79,9 +79,33 @@ static void leave_slot(struct call *c, enum call_state state)
 	call_wake(c);
 }
 
-void call_lose(struct call *c)
+void call_doom(struct call *c)
 {
-	leave_slot(c, CALL_LOST);
+	leave_slot(c, CALL_DOOMED);
+	c->next = c->sb->doomed;
+	c->sb->doomed = c;
+}
+
+static void leave_doomed(struct call *c)
+{
+	struct call **at = &c->sb->doomed;
+
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	c->next = NULL;
+}
+
+void call_lose(struct call *c, enum exec_reason loss)
+{
+	c->loss = loss;
+	if (c->state == CALL_OPEN) {
+		leave_slot(c, CALL_LOST);
+		return;
+	}
+	leave_doomed(c);
+	c->state = CALL_LOST;
+	call_wake(c);
 }
 
 /* Adjacent bytes of one stream share a chunk, so that tiny frames cost no more than their bytes. */
@@ -163,6 +187,7 @@ int call_frame(struct sandbox *sb, const struct frame *f, struct err *e)
 static int prepare(struct call *c, const struct call_plan *plan, struct err *e)
 {
 	json_write(plan->start, &c->start);
+	c->loss = EXEC_LOST;
 	if (buf_failed(&c->start))
 		return err_set(e, SANDBOX_INVALID, "the call is longer than %d bytes",
 		               FRAME_CONTROL_MAX);
@@ -376,12 +401,17 @@ static void send_cancel(struct call *c, struct call_plan *plan)
 	pthread_mutex_unlock(&c->pool->lock);
 }
 
-/* Sleep unless there is more to do; mind the cancel and the deadline in any case. */
-static void pause_call(struct call *c, struct call_plan *plan, bool busy)
+/*
+ * Sleep unless there is more to do; mind the cancel and the deadline in any case, unless
+ * all that is awaited is the reason of a loss, which has a deadline of its own.
+ */
+static void pause_call(struct call *c, struct call_plan *plan, enum call_state state, bool busy)
 {
 	const struct cancel *cancel = plan->cancelled ? NULL : plan->cancel;
 
-	if (sleep_until(c, cancel, busy ? 0 : clock_left_ms(c->deadline)))
+	if (state == CALL_DOOMED)
+		(void)sleep_until(c, NULL, -1);
+	else if (sleep_until(c, cancel, busy ? 0 : clock_left_ms(c->deadline)))
 		send_cancel(c, plan);
 	else if (c->deadline && !clock_left_ms(c->deadline))
 		give_up(c, plan->cancelled ? "a cancelled call did not end"
@@ -408,12 +438,14 @@ int call_run(struct call *c, const struct sandbox_use *use, struct call_plan *pl
 		state = exchange(c, plan, &batch);
 		busy = batch.len > 0;
 		deliver(c, plan, &batch, &lied);
-		if (state != CALL_OPEN)
+		if (state != CALL_OPEN && state != CALL_DOOMED)
 			break;
-		pause_call(c, plan, busy);
+		pause_call(c, plan, state, busy);
 	}
-	if (lied)
-		c->state = CALL_LOST; /* whatever its EXIT says */
+	if (lied) { /* whatever its EXIT says */
+		c->state = CALL_LOST;
+		c->loss = EXEC_LOST;
+	}
 	plan->timed_out = due && !clock_left_ms(due);
 	return 0;
 }
@@ -488,14 +520,24 @@ static int take_error(struct call *c, const struct call_plan *plan, const struct
 	return err_set(e, code, "%.*s", (int)len, json_str(v[1]));
 }
 
+/* The sandbox ended under it: always -1. */
+static int take_loss(const struct call *c, const struct call_plan *plan, struct err *e)
+{
+	if (plan->cancelled)
+		return err_set(e, SANDBOX_CANCELLED, "cancelled");
+	if (c->loss == EXEC_OOM)
+		return err_set(e, SANDBOX_OOM, "the sandbox reached its memory limit and ended");
+	if (c->loss == EXEC_PIDS)
+		return err_set(e, SANDBOX_PIDS, "the sandbox reached its task limit and ended");
+	return err_set(e, SANDBOX_LOST, "the sandbox ended during the call");
+}
+
 int call_result(struct call *c, const struct call_plan *plan, struct call_exit *ret, struct err *e)
 {
 	struct json_faults faults = { .count = 0 };
 
 	if (c->state == CALL_LOST)
-		return plan->cancelled
-		               ? err_set(e, SANDBOX_CANCELLED, "cancelled")
-		               : err_set(e, SANDBOX_LOST, "the sandbox ended during the call");
+		return take_loss(c, plan, e);
 	if (json_parse(c->exit.data ? c->exit.data : "", c->exit.len, &ret->doc, e) < 0)
 		return call_lie(c, e->text, e);
 	if (json_get(ret->doc, "error"))

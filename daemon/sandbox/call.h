@@ -17,14 +17,15 @@ enum call_state {
 	CALL_WAITING, /* for the start of the sandbox */
 	CALL_OPEN,
 	CALL_EXITED,  /* exit holds the payload of its EXIT */
-	CALL_LOST,    /* the sandbox ended */
+	CALL_DOOMED,  /* the sandbox is gone; why is not known yet */
+	CALL_LOST,    /* the sandbox ended; loss says by what */
 	CALL_REFUSED, /* never opened; refusal says why */
 };
 
 struct call {
 	struct sandboxes *pool;
 	struct sandbox *sb;
-	struct call *next; /* in sb->waiting */
+	struct call *next; /* in sb->waiting or sb->doomed */
 	enum call_state state;
 	int event;            /* eventfd: look again */
 	uint64_t generation;  /* of the sandbox; while waiting 0 = that of the next start */
@@ -33,15 +34,16 @@ struct call {
 	bool has_input;       /* END is not sent with START */
 	struct buf start;     /* payload of START */
 	struct err refusal;
-	struct buf queue;  /* output: chunks of 4 bytes (length, stream) and data */
-	size_t last;       /* where the last chunk of the queue begins */
-	size_t window;     /* bytes that the guest may still send */
-	size_t taken;      /* bytes taken from the queue for which no credit was granted yet */
-	size_t credit;     /* bytes of input that may still be sent */
-	size_t sent;       /* bytes of input sent */
-	bool input_ended;  /* END was sent */
-	uint64_t deadline; /* monotonic ms, for the caller alone; 0 = none */
-	bool wants_room;   /* waits for the queue towards the guest to become shorter */
+	enum exec_reason loss; /* EXEC_LOST, EXEC_OOM or EXEC_PIDS */
+	struct buf queue;      /* output: chunks of 4 bytes (length, stream) and data */
+	size_t last;           /* where the last chunk of the queue begins */
+	size_t window;         /* bytes that the guest may still send */
+	size_t taken;          /* bytes taken from the queue for which no credit was granted yet */
+	size_t credit;         /* bytes of input that may still be sent */
+	size_t sent;           /* bytes of input sent */
+	bool input_ended;      /* END was sent */
+	uint64_t deadline;     /* monotonic ms, for the caller alone; 0 = none */
+	bool wants_room;       /* waits for the queue towards the guest to become shorter */
 	struct buf exit;
 };
 
@@ -106,7 +108,8 @@ int call_lie(struct call *c, const char *reason, struct err *e);
 /* -- for the link thread and the life of a sandbox, all (locked) ----------------------------- */
 void call_admit(struct call *c);                             /* waiting -> open or refused */
 void call_refuse(struct call *c, int code, const char *why); /* waiting -> refused */
-void call_lose(struct call *c);                              /* open -> lost */
+void call_doom(struct call *c);                              /* open -> doomed */
+void call_lose(struct call *c, enum exec_reason loss);       /* open or doomed -> lost */
 void call_wake(struct call *c);
 
 /* A frame of the guest for a call; -1 with the reason when it breaks the protocol. */

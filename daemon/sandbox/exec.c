@@ -158,13 +158,16 @@ static int take_result(struct call *c, const struct call_plan *plan, struct exec
 	return 0;
 }
 
-/* The sandbox ended under it; what we ourselves asked for is the better reason. */
-static void take_loss(const struct call_plan *plan, struct exec_result *ret)
+/*
+ * The sandbox ended under it.  What the caller asked for is the better reason; that the
+ * time was over as well is not, when the host knows another.
+ */
+static void take_loss(const struct call_plan *plan, enum exec_reason loss, struct exec_result *ret)
 {
-	ret->reason = EXEC_LOST;
+	ret->reason = loss;
 	if (plan->cancelled)
 		ret->reason = EXEC_CANCELLED;
-	else if (plan->timed_out)
+	else if (plan->timed_out && loss == EXEC_LOST)
 		ret->reason = EXEC_TIMEOUT;
 }
 
@@ -184,13 +187,13 @@ int sandbox_exec(const struct sandbox_use *use, const struct exec_spec *spec,
 	if (put_start(start, spec, e) < 0 || call_run(&c, use, &plan, e) < 0)
 		return -1;
 	if (c.state == CALL_LOST) {
-		take_loss(&plan, ret);
+		take_loss(&plan, c.loss, ret);
 		return 0;
 	}
 	if (take_result(&c, &plan, ret, e) == 0)
 		return 0;
 	if (e->code != SANDBOX_LOST)
 		return -1;
-	take_loss(&plan, ret);
+	take_loss(&plan, EXEC_LOST, ret);
 	return 0;
 }

@@ -67,6 +67,7 @@ static inline void fake_send(struct guest *g, enum launcher_op op, const int fds
 	struct err e = ERR_INIT;
 
 	m.tenant = g->tenant;
+	m.processes = 77;
 	m.status = g->status;
 	memcpy(m.cause, g->cause, sizeof(m.cause));
 	if (launcher_send(g->fake->sock, &m, fds, &e) < 0 && e.code != EPIPE)

@@ -20,6 +20,7 @@
 static struct fake fake;
 static struct sandboxes *boxes;
 static atomic_int messages, last_message;
+static unsigned int max_active = 64; /* of the next pool */
 
 static inline void on_message(void *ctx, int op)
 {
@@ -39,6 +40,7 @@ static inline void begin(void (*behave)(struct guest *g), unsigned int start_ms,
 	conf = (struct sandboxes_conf){ .launcher_sock = fake.server_end,
 		                        .start_timeout_ms = start_ms,
 		                        .idle_ms = idle_ms,
+		                        .max_active = max_active,
 		                        .launcher_message = on_message,
 		                        .ctx = &fake };
 	assert_int_equal(sandboxes_start(&conf, &boxes, &e), 0);

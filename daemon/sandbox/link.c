@@ -140,11 +140,6 @@ static int take_frame(struct sandbox *sb, const struct frame *f, struct err *e)
 	}
 }
 
-static bool is_live(const struct sandbox *sb)
-{
-	return sb->state == STATE_STARTING || sb->state == STATE_RUNNING;
-}
-
 /* Take all whole frames; returns how many bytes they were. */
 static size_t take_frames(struct sandbox *sb, const char *data, size_t len)
 {
@@ -153,7 +148,8 @@ static size_t take_frames(struct sandbox *sb, const char *data, size_t len)
 	size_t used = 0, size = 0;
 	int got = 0;
 
-	while (is_live(sb) && (got = frame_get(data + used, len - used, &f, &size, &e)) > 0) {
+	while (sandbox_is_live(sb) &&
+	       (got = frame_get(data + used, len - used, &f, &size, &e)) > 0) {
 		used += size;
 		if (take_frame(sb, &f, &e) < 0) {
 			got = -1;
@@ -186,14 +182,15 @@ static void take_bytes(struct sandbox *sb, const char *data, size_t len)
 		sandbox_break(sb, "no memory for what the guest sends");
 }
 
+/* Its end may come in the middle of a frame: what ends it does not ask first. */
 static void take_end(struct sandbox *sb, ssize_t n)
 {
 	if (n < 0)
 		sandbox_break(sb, "read from the guest: %s", strerrordesc_np(errno));
 	else if (sb->partial.len)
-		sandbox_break(sb, "the guest ended in the middle of a frame");
+		sandbox_gone(sb, "the guest ended in the middle of a frame");
 	else
-		sandbox_break(sb, "the guest ended");
+		sandbox_gone(sb, "the guest ended");
 }
 
 /* One read, so that every other sandbox gets its turn before the next one. */
@@ -204,7 +201,8 @@ static void read_guest(struct sandbox *sb)
 	ssize_t n;
 
 	pthread_mutex_lock(&pool->lock);
-	live = is_live(sb) && sb->from_guest >= 0; /* the event may be of the generation before */
+	live = sandbox_is_live(sb) &&
+	       sb->from_guest >= 0; /* the event may be of the generation before */
 	pthread_mutex_unlock(&pool->lock);
 	if (!live)
 		return;
@@ -212,9 +210,9 @@ static void read_guest(struct sandbox *sb)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	pthread_mutex_lock(&pool->lock);
-	if (is_live(sb) && n > 0)
+	if (sandbox_is_live(sb) && n > 0)
 		take_bytes(sb, pool->read_space, (size_t)n);
-	else if (is_live(sb))
+	else if (sandbox_is_live(sb))
 		take_end(sb, n);
 	pthread_mutex_unlock(&pool->lock);
 }
@@ -230,7 +228,7 @@ static void take_message(struct sandboxes *pool, const struct launcher_message *
 	if (!sb) /* of a generation that is over */
 		return;
 	if (m->op == LAUNCHER_STARTED)
-		sandbox_started(sb, fd_take(&fds[0]), fd_take(&fds[1]));
+		sandbox_started(sb, fd_take(&fds[0]), fd_take(&fds[1]), m->processes);
 	else
 		sandbox_exited(sb, m->status, m->cause);
 }

@@ -90,10 +90,14 @@ static void sandbox_move(struct sandbox *sb, enum sandbox_state to)
 
 	if (!legal[sb->state][to])
 		abort();
-	if (sb->state == STATE_STOPPED)
+	if (sb->state == STATE_STOPPED) {
 		list_add(sb);
-	if (to == STATE_STOPPED)
+		sb->pool->active_count++;
+	}
+	if (to == STATE_STOPPED) {
 		list_remove(sb);
+		sb->pool->active_count--;
+	}
 	sb->state = to;
 }
 
@@ -127,10 +131,29 @@ static void refuse_waiters(struct sandbox *sb, uint64_t generation, int code, co
 	}
 }
 
+/* One that ends counts until it is gone: so long it still has its share of the machine. */
+static bool at_limit(struct sandbox *sb)
+{
+	const struct sandboxes *pool = sb->pool;
+	char why[128];
+
+	if (pool->active_count < pool->conf.max_active)
+		return false;
+	(void)snprintf(
+		why, sizeof(why),
+		"%u sandboxes run, and no more may (--max-active-sandboxes); try again later",
+		pool->active_count);
+	log_warn("sandbox of tenant %s does not start: %s", sb->tenant.text, why);
+	refuse_waiters(sb, 0, SANDBOX_LIMIT, why);
+	return true;
+}
+
 void sandbox_begin(struct sandbox *sb)
 {
 	struct err e = ERR_INIT;
 
+	if (at_limit(sb))
+		return;
 	sb->generation = ++sb->pool->last_generation;
 	sb->why.code = 0;
 	if (send_op(sb, LAUNCHER_START, &e) < 0) {
@@ -144,18 +167,18 @@ void sandbox_begin(struct sandbox *sb)
 	link_wake(sb->pool);
 }
 
-static void say_hello(struct sandbox *sb)
+static void say_hello(struct sandbox *sb, uint32_t processes)
 {
 	struct buf hello = BUF_INIT(256);
 
-	buf_addf(&hello, "{\"version\":%d,\"tenant\":\"%s\",\"processes\":512}", FRAME_VERSION,
-	         sb->tenant.text);
+	buf_addf(&hello, "{\"version\":%d,\"tenant\":\"%s\",\"processes\":%u}", FRAME_VERSION,
+	         sb->tenant.text, processes);
 	if (!buf_failed(&hello))
 		sandbox_put(sb, FRAME_HELLO, 0, hello.data, hello.len);
 	buf_release(&hello);
 }
 
-void sandbox_started(struct sandbox *sb, int to_guest, int from_guest)
+void sandbox_started(struct sandbox *sb, int to_guest, int from_guest, uint32_t processes)
 {
 	auto_close int to = to_guest, from = from_guest;
 	struct err e = ERR_INIT;
@@ -171,7 +194,7 @@ void sandbox_started(struct sandbox *sb, int to_guest, int from_guest)
 	if (!link_watch_in(sb))
 		sandbox_break(sb, "cannot wait for the guest: %s", strerrordesc_np(errno));
 	else
-		say_hello(sb);
+		say_hello(sb, processes);
 }
 
 void sandbox_ready(struct sandbox *sb)
@@ -191,17 +214,47 @@ void sandbox_ready(struct sandbox *sb)
 		c->generation = 0;
 }
 
-static void sandbox_end(struct sandbox *sb, bool kill)
+/* Open calls are told at once, or as soon as the runner has said why. */
+enum telling {
+	TELL_NOW,
+	TELL_LATER,
+};
+
+static void end_calls(struct sandbox *sb, enum telling telling)
 {
-	for (size_t i = 0; i < FRAME_CALLS_MAX; i++)
-		if (sb->calls[i])
-			call_lose(sb->calls[i]);
+	for (size_t i = 0; i < FRAME_CALLS_MAX; i++) {
+		if (sb->calls[i] && telling == TELL_LATER)
+			call_doom(sb->calls[i]);
+		else if (sb->calls[i])
+			call_lose(sb->calls[i], EXEC_LOST);
+	}
+}
+
+static void lose_doomed(struct sandbox *sb, enum exec_reason loss)
+{
+	while (sb->doomed)
+		call_lose(sb->doomed, loss);
+}
+
+/* After ending_ms follows KILL; 0 = at once. */
+static void sandbox_end(struct sandbox *sb, enum telling telling, unsigned int ending_ms)
+{
+	end_calls(sb, telling);
 	sandbox_move(sb, STATE_ENDING);
-	if (kill)
-		sandbox_kill(sb);
+	if (ending_ms)
+		sb->deadline = clock_mono_ms() + ending_ms;
 	else
-		sb->deadline = clock_mono_ms() + ENDING_MS;
+		sandbox_kill(sb);
 	link_wake(sb->pool);
+}
+
+/* Of a start that failed, why is said to those who wait for it. */
+static void note_why(struct sandbox *sb, const char *why)
+{
+	log_warn("sandbox of tenant %s is ended: %s", sb->tenant.text, why);
+	if (sb->state == STATE_STARTING)
+		(void)err_set(&sb->why, SANDBOX_START_FAILED, "%s", why);
+	sb->cause_deadline = clock_mono_ms() + CAUSE_WAIT_MS;
 }
 
 void sandbox_break(struct sandbox *sb, const char *fmt, ...)
@@ -209,28 +262,36 @@ void sandbox_break(struct sandbox *sb, const char *fmt, ...)
 	char why[300];
 	va_list ap;
 
-	if (sb->state == STATE_STOPPED)
+	/* A second fault of one that is given time ends its time. */
+	if (sb->state == STATE_ENDING && sb->deadline)
+		sandbox_kill(sb);
+	if (!sandbox_is_live(sb))
 		return;
-	if (sb->state == STATE_ENDING) {
-		if (sb->deadline)
-			sandbox_kill(sb);
-		return;
-	}
 	va_start(ap, fmt);
 	(void)vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	log_warn("sandbox of tenant %s is ended: %s", sb->tenant.text, why);
-	if (sb->state == STATE_STARTING) {
-		(void)err_set(&sb->why, SANDBOX_START_FAILED, "%s", why);
-		sb->cause_deadline = clock_mono_ms() + CAUSE_WAIT_MS;
-	}
-	sandbox_end(sb, true);
+	note_why(sb, why);
+	sandbox_end(sb, TELL_NOW, 0);
+}
+
+void sandbox_gone(struct sandbox *sb, const char *fmt, ...)
+{
+	char why[300];
+	va_list ap;
+
+	if (!sandbox_is_live(sb))
+		return;
+	va_start(ap, fmt);
+	(void)vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	note_why(sb, why);
+	sandbox_end(sb, TELL_LATER, CAUSE_WAIT_MS);
 }
 
 void sandbox_finish(struct sandbox *sb)
 {
-	if (sb->state == STATE_STARTING || sb->state == STATE_RUNNING)
-		sandbox_end(sb, sb->state == STATE_STARTING);
+	if (sandbox_is_live(sb))
+		sandbox_end(sb, TELL_NOW, sb->state == STATE_STARTING ? 0 : ENDING_MS);
 }
 
 static void close_pipes(struct sandbox *sb)
@@ -242,6 +303,19 @@ static void close_pipes(struct sandbox *sb)
 	sb->out.failed = sb->partial.failed = false;
 	buf_release(&sb->out);
 	buf_release(&sb->partial);
+}
+
+/* What the runner's exit status says about what ended the sandbox (runner/runner.h). */
+static enum exec_reason loss_of(int status)
+{
+	switch (status) {
+	case RUNNER_OOM:
+		return EXEC_OOM;
+	case RUNNER_PIDS:
+		return EXEC_PIDS;
+	default:
+		return EXEC_LOST;
+	}
 }
 
 /* Tell those who waited for this start why it failed.  cause: the runner's, or NULL. */
@@ -269,7 +343,8 @@ void sandbox_exited(struct sandbox *sb, int status, const char *cause)
 	}
 	log_info("sandbox of tenant %s ended: %s", sb->tenant.text, cause);
 	if (sb->state != STATE_ENDING)
-		sandbox_end(sb, false);
+		sandbox_end(sb, TELL_LATER, ENDING_MS);
+	lose_doomed(sb, loss_of(status));
 	report_failed_start(sb, cause);
 	close_pipes(sb);
 	sb->deadline = 0;
@@ -301,8 +376,10 @@ static void check_ending(struct sandbox *sb, uint64_t now)
 	close_pipes(sb);
 	if (sb->kill_wanted || (sb->deadline && now >= sb->deadline))
 		sandbox_kill(sb);
-	if (sb->cause_deadline && now >= sb->cause_deadline)
+	if (sb->cause_deadline && now >= sb->cause_deadline) {
+		lose_doomed(sb, EXEC_LOST);
 		report_failed_start(sb, NULL);
+	}
 }
 
 void sandbox_upkeep(struct sandbox *sb, uint64_t now)
@@ -357,6 +434,10 @@ void sandbox_flush(struct sandbox *sb)
 		if (n < 0)
 			break;
 		sb->out_done += (size_t)n;
+	}
+	if (n < 0 && errno == EPIPE) {
+		sandbox_gone(sb, "the guest has closed its input");
+		return;
 	}
 	if (n < 0 && errno != EAGAIN) {
 		sandbox_break(sb, "write to the guest: %s", strerrordesc_np(errno));

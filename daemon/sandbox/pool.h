@@ -29,7 +29,7 @@
 #define OUT_INPUT_MAX ((size_t)256 << 10) /* above this file content waits with its caller */
 
 #define ENDING_MS       5000 /* from the end of a guest's input to KILL */
-#define CAUSE_WAIT_MS   2000 /* how long a failed start waits for the runner's reason */
+#define CAUSE_WAIT_MS   2000 /* how long who lost a sandbox waits for the runner's reason */
 #define CANCEL_GRACE_MS 2000 /* from CANCEL, or a passed deadline, to the end of the sandbox */
 
 struct call;
@@ -38,7 +38,7 @@ enum sandbox_state {
 	STATE_STOPPED,  /* no runner; no descriptors */
 	STATE_STARTING, /* START was sent, READY is awaited */
 	STATE_RUNNING,  /* calls may be open */
-	STATE_ENDING,   /* no call is open; EXITED is awaited */
+	STATE_ENDING,   /* no call is open, some may wait for the reason; EXITED is awaited */
 };
 
 enum source_kind {
@@ -70,9 +70,10 @@ struct sandbox {
 	bool out_wanted;    /* a caller waits for the queue to become shorter */
 	bool kill_wanted;   /* KILL could not be sent yet */
 	uint64_t deadline;  /* starting: for READY; ending: until KILL, 0 once it was asked for */
-	uint64_t cause_deadline; /* ending, after a failed start: until its waiters are told */
+	uint64_t cause_deadline; /* ending: until those who wait for the reason are told */
 	struct err why;          /* of a failed start, as far as known here */
 	struct call *waiting;    /* calls that wait for this start, or for the next one */
+	struct call *doomed;     /* calls that the sandbox died under: wait for the reason */
 	struct call *calls[FRAME_CALLS_MAX]; /* open calls; the slot is the low byte of their id */
 	unsigned int open;
 	uint64_t calls_made;
@@ -98,8 +99,15 @@ struct sandboxes {
 	uint64_t last_generation;
 	struct sandbox *buckets[POOL_BUCKETS];
 	struct sandbox *active;
+	unsigned int active_count;
 	char read_space[POOL_READ_SIZE]; /* link thread only */
 };
+
+/* (locked) Its pipes are listened to. */
+static inline bool sandbox_is_live(const struct sandbox *sb)
+{
+	return sb->state == STATE_STARTING || sb->state == STATE_RUNNING;
+}
 
 /* (locked) The sandbox of a tenant, made when it is not known yet; NULL = no memory. */
 struct sandbox *pool_find(struct sandboxes *pool, const struct uuid *tenant);
@@ -107,8 +115,11 @@ struct sandbox *pool_find(struct sandboxes *pool, const struct uuid *tenant);
 /* (locked) Send START for a stopped sandbox; when that fails, its waiters are told. */
 void sandbox_begin(struct sandbox *sb);
 
-/* (locked) The launcher has started the runner; takes both descriptors.  Link thread. */
-void sandbox_started(struct sandbox *sb, int to_guest, int from_guest);
+/*
+ * (locked) The launcher has started the runner of a tenant that may have that many
+ * processes; takes both descriptors.  Link thread.
+ */
+void sandbox_started(struct sandbox *sb, int to_guest, int from_guest, uint32_t processes);
 
 /* (locked) The guest is ready: let the waiters in. */
 void sandbox_ready(struct sandbox *sb);
@@ -118,6 +129,12 @@ void sandbox_ready(struct sandbox *sb);
  * Does nothing but make sure of the KILL when it ends already.  Any thread.
  */
 void sandbox_break(struct sandbox *sb, const char *fmt, ...) printf_like(2, 3);
+
+/*
+ * (locked) Its pipes say that it is gone, in whatever way.  The runner is given
+ * CAUSE_WAIT_MS to say why, for those whose calls were open; then KILL.  Any thread.
+ */
+void sandbox_gone(struct sandbox *sb, const char *fmt, ...) printf_like(2, 3);
 
 /* (locked) End it by the end of its input, and by KILL when that does not help. */
 void sandbox_finish(struct sandbox *sb);

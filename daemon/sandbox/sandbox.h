@@ -23,6 +23,9 @@ enum sandbox_code {
 	SANDBOX_LOST,      /* it died, or broke the protocol, during a file call */
 	SANDBOX_CANCELLED, /* a file call, or waiting for the start, was cancelled */
 	SANDBOX_STOPPING,  /* the daemon ends */
+	SANDBOX_LIMIT,     /* as many sandboxes run as may; nothing was run, try again later */
+	SANDBOX_OOM,       /* its memory limit ended it during a file call */
+	SANDBOX_PIDS,      /* its limit of host tasks ended it during a file call */
 	/* what the guest answered (docs/protocol.md); nothing was run or written */
 	SANDBOX_NOT_FOUND,
 	SANDBOX_NOT_EXECUTABLE,
@@ -42,9 +45,10 @@ enum sandbox_code {
 struct sandboxes;
 
 struct sandboxes_conf {
-	int launcher_sock;             /* borrowed; messages of daemon/launcher/message.h */
-	unsigned int start_timeout_ms; /* from START to the guest's READY */
-	unsigned int idle_ms;          /* stop a sandbox after that long without a call */
+	int launcher_sock;               /* borrowed; messages of daemon/launcher/message.h */
+	unsigned int start_timeout_ms;   /* from START to the guest's READY */
+	unsigned int idle_ms;            /* stop a sandbox after that long without a call */
+	unsigned int max_active;         /* sandboxes that are not stopped; at least 1 */
 	void (*launcher_message)(void *ctx, int op); /* for what is not about sandboxes:
 	                                                LAUNCHER_DRAIN, and 0 = launcher gone */
 	void *ctx;
@@ -78,8 +82,8 @@ enum exec_reason {
 	EXEC_TIMEOUT,
 	EXEC_CANCELLED,
 	EXEC_LOST, /* the sandbox ended under it; never reported with a code */
-	EXEC_OOM,
-	EXEC_PIDS,
+	EXEC_OOM,  /* likewise, and the host says why: its memory limit ... */
+	EXEC_PIDS, /* ... or its limit of host tasks */
 };
 
 const char *exec_reason_name(enum exec_reason reason);

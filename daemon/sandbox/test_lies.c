@@ -17,7 +17,9 @@ static int real_stderr, log_file;
 
 static void begin(void (*behave)(struct guest *g))
 {
-	struct sandboxes_conf conf = { .start_timeout_ms = 1000, .idle_ms = 60000 };
+	struct sandboxes_conf conf = { .start_timeout_ms = 1000,
+		                       .idle_ms = 60000,
+		                       .max_active = 4 };
 	struct err e = ERR_INIT;
 
 	fake_begin(&fake, behave);
@@ -304,7 +306,8 @@ static void check_lie(void)
 	assert_int_equal(r.reason, EXEC_EXITED);
 	assert_int_equal(r.code, 0);
 	assert_int_equal(r.stdout_bytes, 3);
-	assert_int_equal(fake.kills, 1);
+	/* One that is gone needs no KILL when its runner ends by itself. */
+	assert_int_equal(fake.kills, lie->tell == tell_end || lie->tell == tell_half_frame ? 0 : 1);
 	assert_int_equal(fake.starts, 2);
 	end();
 	assert_int_equal(faults_logged(), 1);
@@ -431,8 +434,8 @@ static void test_exit_twice(void **state)
 	/* One has its result, the other one is lost. */
 	assert_int_equal(r[0].code + r[1].code, -1);
 	assert_int_equal(r[0].reason + r[1].reason, EXEC_EXITED + EXEC_LOST);
-	assert_int_equal(fake.kills, 1);
 	end();
+	assert_int_equal(fake.kills, 1);
 	assert_int_equal(faults_logged(), 1);
 	assert_non_null(strstr(log_text, "which is not open"));
 }

@@ -331,6 +331,7 @@ static void test_late_messages(void **state)
 	assert_int_equal(launcher_send(fake.sock, &m, NULL, &e), 0);
 	assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
 	m.op = LAUNCHER_STARTED;
+	m.processes = 1;
 	assert_int_equal(launcher_send(fake.sock, &m, pair, &e), 0);
 	m.generation = fake_last(&fake)->generation;
 	assert_int_equal(launcher_send(fake.sock, &m, pair, &e), 0);

@@ -1,0 +1,411 @@
+/* What is told when a sandbox ends under its calls, and when too many run. */
+#include "daemon/sandbox/jobs.h"
+
+/* -- guests that end -------------------------------------------------------------------- */
+
+/* How the next guest ends, once as many calls are open as the test wants. */
+static struct {
+	unsigned int calls;
+	int32_t status;         /* of its runner */
+	bool half;              /* in the middle of a frame */
+	bool answer;            /* the first call gets its result before */
+	bool lie;               /* with a frame that must not be */
+	bool stay;              /* the runner does not end before it is killed */
+	bool deaf;              /* its input closes as well */
+	unsigned int runner_ms; /* from the end of the guest to that of its runner */
+} end_as;
+
+static void behave_end(struct guest *g)
+{
+	uint64_t first = 0;
+
+	guest_shake(g);
+	for (unsigned int i = 0; i < end_as.calls; i++) {
+		uint64_t call = guest_next(g);
+
+		first = first ? first : call;
+	}
+	if (end_as.answer)
+		guest_text(
+			g, FRAME_EXIT, first,
+			"{\"reason\":\"exited\",\"code\":0,\"stdoutBytes\":0,\"stderrBytes\":0}");
+	if (end_as.lie)
+		guest_text(g, FRAME_PONG, 0, "");
+	if (end_as.half)
+		guest_raw(g, "\0\0", 2);
+	g->status = end_as.status;
+	fd_close(&g->out);
+	if (end_as.deaf)
+		fd_close(&g->in);
+	(void)usleep(end_as.runner_ms * 1000);
+	if (end_as.stay)
+		guest_wait_killed(g);
+}
+
+#define END_AS(...) memcpy(&end_as, &(__typeof__(end_as)){ __VA_ARGS__ }, sizeof(end_as))
+
+static void begin_end(void)
+{
+	begin(behave_end, 1000, 60000);
+}
+
+/* One call under which the sandbox ends. */
+static void expect_loss(enum exec_reason reason)
+{
+	struct job j = { .shell = "sleep 60" };
+
+	begin_end();
+	job_run(&j);
+	assert_reason(&j, reason);
+	assert_true(j.took_ms < 1500);
+	assert_int_equal(fake.kills, end_as.lie);
+	fake.behave = behave_honest;
+	assert_works(0);
+	end();
+}
+
+static void test_reasons(void **state)
+{
+	(void)state;
+	END_AS(.calls = 1, .status = RUNNER_OOM, .runner_ms = 300);
+	expect_loss(EXEC_OOM);
+	END_AS(.calls = 1, .status = RUNNER_OOM);
+	expect_loss(EXEC_OOM);
+	END_AS(.calls = 1, .status = RUNNER_OOM, .half = true, .runner_ms = 300);
+	expect_loss(EXEC_OOM);
+	END_AS(.calls = 1, .status = RUNNER_PIDS, .runner_ms = 300);
+	expect_loss(EXEC_PIDS);
+	END_AS(.calls = 1, .status = RUNNER_PIDS, .deaf = true, .runner_ms = 300);
+	expect_loss(EXEC_PIDS);
+	END_AS(.calls = 1, .status = 3, .runner_ms = 300);
+	expect_loss(EXEC_LOST);
+	END_AS(.calls = 1, .status = 6);
+	expect_loss(EXEC_LOST);
+	END_AS(.calls = 1, .status = 0);
+	expect_loss(EXEC_LOST);
+	END_AS(.calls = 1, .status = 128 + SIGKILL);
+	expect_loss(EXEC_LOST);
+	/* The reason is what the host says of the end; this one was our doing. */
+	END_AS(.calls = 1, .status = RUNNER_OOM, .lie = true, .runner_ms = 100);
+	expect_loss(EXEC_LOST);
+}
+
+static void *write_file(void *arg)
+{
+	struct job *j = arg;
+	const struct uuid id = tenant(j->tenant);
+	const struct sandbox_use use = { boxes, &id, NULL };
+
+	j->status = sandbox_write(&use, "/f", "text", 4, &j->e);
+	return NULL;
+}
+
+/* Every call in flight of that sandbox, and no call of another one. */
+static void every_call(int32_t status, enum exec_reason reason, int file_code)
+{
+	struct job jobs[5] = { { .shell = "sleep 60" }, { .shell = "sleep 60" } };
+	struct job file = { .tenant = 0 }, other = { .tenant = 1, .shell = "true" };
+
+	END_AS(.calls = 6, .status = status, .runner_ms = 200);
+	begin(behave_honest, 1000, 60000);
+	assert_works(1);
+	fake.behave = behave_end;
+	for (int i = 0; i < 5; i++) {
+		jobs[i].shell = "sleep 60";
+		job_start(&jobs[i]);
+	}
+	assert_int_equal(pthread_create(&file.thread, NULL, write_file, &file), 0);
+	for (int i = 0; i < 5; i++)
+		job_join(&jobs[i]);
+	job_join(&file);
+	for (int i = 0; i < 5; i++)
+		assert_reason(&jobs[i], reason);
+	assert_int_equal(file.status, -1);
+	assert_int_equal(file.e.code, file_code);
+	job_run(&other);
+	assert_ok(&other);
+	assert_int_equal(fake.starts, 2); /* the other one runs on */
+	end();
+}
+
+static void test_every_call_in_flight(void **state)
+{
+	(void)state;
+	every_call(RUNNER_OOM, EXEC_OOM, SANDBOX_OOM);
+	every_call(RUNNER_PIDS, EXEC_PIDS, SANDBOX_PIDS);
+	every_call(3, EXEC_LOST, SANDBOX_LOST);
+}
+
+/* A result that was given stays given. */
+static void test_result_before_the_end(void **state)
+{
+	struct job first = { .shell = "true" }, second = { .shell = "sleep 60" };
+
+	(void)state;
+	END_AS(.calls = 2, .status = RUNNER_OOM, .answer = true, .runner_ms = 200);
+	begin_end();
+	job_start(&first);
+	wait_for(one_runs);
+	(void)usleep(50000); /* the first call is the first one there */
+	job_start(&second);
+	job_join(&first);
+	job_join(&second);
+	assert_ok(&first);
+	assert_reason(&second, EXEC_OOM);
+	end();
+}
+
+/* A runner that says nothing is waited for, but not for long, and then killed. */
+static void test_reason_that_does_not_come(void **state)
+{
+	struct job j = { .shell = "sleep 60" };
+
+	(void)state;
+	END_AS(.calls = 1, .status = RUNNER_OOM, .stay = true);
+	begin_end();
+	job_run(&j);
+	assert_reason(&j, EXEC_LOST);
+	assert_in_range(j.took_ms, 1900, 2900);
+	wait_for(none_runs);
+	fake.behave = behave_honest;
+	assert_works(0);
+	assert_int_equal(fake.kills, 1);
+	end();
+}
+
+static void test_cancelled_meanwhile(void **state)
+{
+	struct cancel cancel;
+	struct job j = { .shell = "sleep 60", .cancel = &cancel };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(cancel_init(&cancel, &e), 0);
+	END_AS(.calls = 1, .status = RUNNER_OOM, .runner_ms = 600);
+	begin_end();
+	job_start(&j);
+	(void)usleep(200000);
+	cancel_fire(&cancel);
+	job_join(&j);
+	assert_reason(&j, EXEC_OOM); /* it was over before it was cancelled */
+	assert_true(j.took_ms < 1500);
+	end();
+	cancel_release(&cancel);
+}
+
+/* Its time ends while the reason is awaited: memory it was. */
+static void test_timeout_meanwhile(void **state)
+{
+	struct job j = { .shell = "sleep 60", .timeout_ms = 200 };
+
+	(void)state;
+	END_AS(.calls = 1, .status = RUNNER_OOM, .runner_ms = 600);
+	begin_end();
+	job_run(&j);
+	assert_reason(&j, EXEC_OOM);
+	end();
+}
+
+static void test_stop_meanwhile(void **state)
+{
+	struct job j = { .shell = "sleep 60" };
+	uint64_t began;
+
+	(void)state;
+	END_AS(.calls = 1, .status = RUNNER_OOM, .stay = true);
+	begin_end();
+	job_start(&j);
+	(void)usleep(200000);
+	began = clock_mono_ms();
+	sandboxes_stop(&boxes);
+	assert_true(clock_mono_ms() - began < 4000);
+	job_join(&j);
+	assert_reason(&j, EXEC_LOST);
+	fake_end(&fake);
+}
+
+/* Of a start, memory is a cause like any other. */
+static void behave_no_memory(struct guest *g)
+{
+	g->status = RUNNER_OOM;
+	(void)snprintf(g->cause, sizeof(g->cause), "the memory limit ended it");
+	guest_connect(g);
+}
+
+static void test_start_that_ends(void **state)
+{
+	struct job j = { .shell = "true" };
+
+	(void)state;
+	begin(behave_no_memory, 1000, 60000);
+	job_run(&j);
+	assert_int_equal(j.status, -1);
+	assert_int_equal(j.e.code, SANDBOX_START_FAILED);
+	assert_non_null(strstr(j.e.text, "the memory limit ended it"));
+	end();
+}
+
+/* -- how many run ----------------------------------------------------------------------- */
+
+static void expect_limit(int n)
+{
+	struct job j = { .tenant = n, .shell = "true" };
+
+	job_run(&j);
+	assert_int_equal(j.status, -1);
+	assert_int_equal(j.e.code, SANDBOX_LIMIT);
+	assert_non_null(strstr(j.e.text, "2 sandboxes run"));
+	assert_non_null(strstr(j.e.text, "--max-active-sandboxes"));
+	assert_true(j.took_ms < 500);
+}
+
+static void test_limit(void **state)
+{
+	(void)state;
+	max_active = 2;
+	begin(behave_honest, 1000, 700);
+	assert_works(0);
+	assert_works(1);
+	expect_limit(2);
+	expect_limit(3);
+	assert_works(0); /* those that run are not concerned */
+	assert_works(1);
+	assert_int_equal(fake.starts, 2);
+	wait_for(none_runs); /* idle */
+	(void)usleep(200000);
+	assert_works(2);
+	assert_works(0);
+	expect_limit(1);
+	end();
+	max_active = 64;
+}
+
+/* One that has been told to end is still there. */
+static void behave_slow_end(struct guest *g)
+{
+	behave_honest(g);
+	while (!g->fake->release)
+		(void)usleep(10000);
+}
+
+static void test_ending_counts(void **state)
+{
+	(void)state;
+	max_active = 2;
+	begin(behave_slow_end, 1000, 300);
+	assert_works(0);
+	fake.behave = behave_honest;
+	assert_works(1);
+	wait_for(none_runs);
+	(void)usleep(300000); /* the second one is gone, the first one is not */
+	assert_works(2);
+	expect_limit(3);
+	fake.release = true;
+	(void)usleep(300000);
+	assert_works(3);
+	end();
+	max_active = 64;
+}
+
+static void test_limit_of_one(void **state)
+{
+	struct job j = { .tenant = 1, .shell = "true" };
+
+	(void)state;
+	max_active = 1;
+	begin(behave_honest, 1000, 60000);
+	assert_works(0);
+	job_run(&j);
+	assert_int_equal(j.e.code, SANDBOX_LIMIT);
+	end();
+	max_active = 64;
+}
+
+/* -- one that is stuck -------------------------------------------------------------------- */
+
+/* Neither reads, nor answers, nor goes away when killed, as one whose sentry was stopped. */
+static void behave_stuck(struct guest *g)
+{
+	guest_shake(g);
+	while (!g->fake->release)
+		(void)usleep(10000);
+}
+
+static void test_stuck_delays_nobody(void **state)
+{
+	struct cancel cancel;
+	struct job stuck = { .shell = "true", .cancel = &cancel };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(cancel_init(&cancel, &e), 0);
+	begin(behave_stuck, 1000, 60000);
+	job_start(&stuck);
+	wait_for(one_runs);
+	fake.behave = behave_honest;
+	for (int n = 1; n < 20; n++) {
+		struct job j = { .tenant = n, .shell = "true" };
+
+		job_run(&j);
+		assert_ok(&j);
+		assert_true(j.took_ms < 500);
+		if (n == 10)
+			cancel_fire(&cancel);
+	}
+	job_join(&stuck);
+	assert_reason(&stuck, EXEC_CANCELLED);
+	fake.release = true;
+	assert_works(0);
+	end();
+	cancel_release(&cancel);
+}
+
+/* -- what the guest is told --------------------------------------------------------------- */
+
+static char hello[300];
+
+static void behave_listen(struct guest *g)
+{
+	struct frame f;
+
+	guest_connect(g);
+	if (guest_hear(g, &f) && f.len < sizeof(hello))
+		memcpy(hello, f.payload, f.len);
+	guest_text(g, FRAME_READY, 0, "{\"version\":1,\"pid\":1}");
+	guest_drain(g);
+}
+
+/* The launcher knows how many processes the tenant may have; the guest is told. */
+static void test_processes(void **state)
+{
+	struct job j = { .shell = "true" };
+
+	(void)state;
+	begin(behave_listen, 1000, 60000);
+	job_start(&j);
+	wait_for(one_runs);
+	assert_non_null(strstr(hello, "\"processes\":77}"));
+	end();
+	job_join(&j);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_reasons),
+		cmocka_unit_test(test_every_call_in_flight),
+		cmocka_unit_test(test_result_before_the_end),
+		cmocka_unit_test(test_reason_that_does_not_come),
+		cmocka_unit_test(test_cancelled_meanwhile),
+		cmocka_unit_test(test_timeout_meanwhile),
+		cmocka_unit_test(test_stop_meanwhile),
+		cmocka_unit_test(test_start_that_ends),
+		cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_ending_counts),
+		cmocka_unit_test(test_limit_of_one),
+		cmocka_unit_test(test_stuck_delays_nobody),
+		cmocka_unit_test(test_processes),
+	};
+
+	return RUN_TESTS(tests);
+}
