@@ -88,6 +88,8 @@ static void add_coming(struct nft_batch *b, const struct policy *p)
 {
 	if (p->dns == DNS_HOST)
 		add_answers_of(b, CELL_DNS_ADDR);
+	/* What still talks to the sandbox is told that nobody listens any more. */
+	nft_batch_rule(b, nft_reject_reset(nft_source_in(coming(b), LOCAL)));
 	nft_batch_rule(b, nft_drop(nft_source_in(coming(b), LOCAL)));
 	for (size_t i = 0; i < p->n_resolvers; i++)
 		add_answers_of(b, p->resolvers[i]);
