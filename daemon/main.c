@@ -9,9 +9,11 @@
  */
 #include "common/fd.h"
 #include "common/log.h"
+#include "daemon/launcher/control.h"
 #include "daemon/launcher/launcher.h"
 #include "daemon/launcher/preflight.h"
 #include "daemon/launcher/state.h"
+#include "daemon/local.h"
 #include "daemon/options.h"
 #include "daemon/server.h"
 #include "daemon/tenant/registry.h"
@@ -26,7 +28,7 @@
 
 #define VERSION "0.1.0"
 
-#define EXIT_FAULTS  1 /* check: the registry has faults */
+#define EXIT_FAULTS  1 /* check, reload, tenant: faults, or the service refused */
 #define EXIT_REFUSED 2 /* wrong command line, or something is missing: nothing was started */
 
 #define auto_registry __attribute__((cleanup(registry_free)))
@@ -117,10 +119,13 @@ static int settle_paths(struct options *o, char ret_state[PATH_MAX], struct err 
 	return state_canonical(o->state, ret_state, e);
 }
 
-static int run(const struct options *o, const char *state, const struct registry *registry,
-               struct err *e)
+static int run(const struct options *o, const char *state, struct registry *registry, struct err *e)
 {
-	struct server_conf server = { .options = o, .registry = registry };
+	struct server_conf server = {
+		.options = o,
+		.registry = registry,
+		.anyone = local_anyone(o, registry),
+	};
 	struct launcher_conf conf = {
 		.state_dir = state,
 		.runner = o->runner,
@@ -135,6 +140,7 @@ static int run(const struct options *o, const char *state, const struct registry
 		.host_address_count = o->host_addresses.n,
 		.drain_seconds = o->drain_seconds,
 		.registry = registry,
+		.registry_path = o->tenants,
 		.server = server_main,
 		.ctx = &server,
 	};
@@ -147,15 +153,42 @@ static int serve(struct options *o)
 {
 	auto_registry struct registry *registry = NULL;
 	char state[PATH_MAX];
+	struct local_token token;
 	struct err e = ERR_INIT;
-	int status;
+	int status, loaded;
 
+	local_take_token(&token);
 	if (preflight_self(&e) < 0 || raise_descriptor_limit(&e) < 0 ||
-	    settle_paths(o, state, &e) < 0 ||
-	    registry_load(o->tenants, state, &registry, print_fault, stderr, &e) < 0)
+	    settle_paths(o, state, &e) < 0 || local_check(o, &token, &e) < 0)
+		return refuse(&e);
+	if (o->tenants)
+		loaded = registry_load(o->tenants, state, &registry, print_fault, stderr, &e);
+	else
+		loaded = local_registry(o, state, &token, &registry, &e);
+	if (loaded < 0)
 		return refuse(&e);
 	status = run(o, state, registry, &e);
 	return status < 0 ? refuse(&e) : status;
+}
+
+static int ask_running(const struct options *o)
+{
+	struct control_request request = { .word = CONTROL_RELOAD };
+	char state[PATH_MAX];
+	struct err e = ERR_INIT;
+	int status;
+
+	if (o->purge) {
+		request.word = CONTROL_PURGE;
+		request.tenant = o->tenant;
+	}
+	if (state_canonical(o->state, state, &e) < 0)
+		return refuse(&e);
+	status = control_ask(state, &request, &e);
+	if (status >= 0)
+		return status;
+	(void)refuse(&e);
+	return EXIT_FAULTS;
 }
 
 static int dispatch(struct options *o)
@@ -171,6 +204,9 @@ static int dispatch(struct options *o)
 		return check(o);
 	case COMMAND_DOCTOR:
 		return EXIT_REFUSED;
+	case COMMAND_RELOAD:
+	case COMMAND_TENANT:
+		return ask_running(o);
 	case COMMAND_VERSION:
 		puts("cloisterd " VERSION);
 		return 0;

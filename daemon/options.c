@@ -14,6 +14,7 @@
 
 #define POSTGRES_ROOT "/usr/lib/postgresql"
 #define PATH_BYTES    4096
+#define ORIGIN_BYTES  240
 
 enum kind {
 	KIND_PATH,
@@ -22,6 +23,9 @@ enum kind {
 	KIND_CHOICE,   /* stored as the index of the word */
 	KIND_WORD,     /* stored as the word, which is static */
 	KIND_NETWORKS, /* may stand more than once */
+	KIND_ORIGINS,  /* as well */
+	KIND_PATHS,    /* as well */
+	KIND_FLAG,     /* has no value */
 };
 
 struct option_row {
@@ -35,7 +39,7 @@ struct option_row {
 	unsigned int min, max;
 	enum kind kind;
 	bool required;
-	bool in_check; /* also an option of "check" */
+	bool in_check; /* also an option of "check", "reload" and "tenant" */
 };
 
 #define AT(member) .at = offsetof(struct options, member)
@@ -52,8 +56,16 @@ struct option_row {
 
 /* clang-format off */
 static const struct option_row rows[] = {
-	PATH("tenants", "FILE", tenants, .required = true,
-	     .help = "registry of the tenants"),
+	PATH("tenants", "FILE", tenants,
+	     .help = "registry of the tenants (required, or --workspace-root)"),
+	{ .name = "workspace-root", .value = "DIR", .kind = KIND_PATHS, AT(workspace_roots),
+	  .help = "local mode, for one person: what the sandbox sees as /workspace; repeatable" },
+	PATH("token-file", "FILE", token_file,
+	     .help = "local mode: the bearer token (default: CLOISTER_TOKEN, or none)"),
+	{ .name = "allow-remote", .kind = KIND_FLAG, AT(allow_remote),
+	  .help = "local mode: --host may be another address than 127.0.0.1 or ::1" },
+	{ .name = "cors-origin", .value = "ORIGIN", .kind = KIND_ORIGINS, AT(cors_origins),
+	  .help = "whose pages may use the API, such as https://app.example; repeatable" },
 	PATH("state", "DIR", state, .required = true, .in_check = true,
 	     .help = "private directory for the database and the tenants' guest state"),
 	PATH("rootfs", "DIR", rootfs, .required = true,
@@ -182,15 +194,41 @@ static int set_address(struct options *o, size_t at, const char *value, struct e
 
 _Static_assert(offsetof(struct option_list, v) == 0, "a list is where its first value is");
 
-static int add_network(struct options *o, size_t at, const char *value, struct err *e)
+static bool repeats(enum kind kind)
 {
-	struct option_list *list = list_at(o, at);
+	return kind == KIND_NETWORKS || kind == KIND_ORIGINS || kind == KIND_PATHS;
+}
 
-	if (policy_cidr(value, e) < 0)
+/* As a browser writes it: scheme, host in lower case, port; nothing behind. */
+static int check_origin(const char *value, struct err *e)
+{
+	size_t scheme = strncmp(value, "https://", 8) == 0  ? 8
+	                : strncmp(value, "http://", 7) == 0 ? 7
+	                                                    : 0;
+	const char *host = value + scheme;
+
+	if (scheme && *host && strlen(value) <= ORIGIN_BYTES &&
+	    strspn(host, "abcdefghijklmnopqrstuvwxyz0123456789-._:[]") == strlen(host))
+		return 0;
+	return err_set(e, EINVAL,
+	               "%.64s is not http:// or https:// with a host in lower case, and a port "
+	               "where it is not the usual one",
+	               value);
+}
+
+static int add_value(struct options *o, const struct option_row *row, const char *value,
+                     struct err *e)
+{
+	struct option_list *list = list_at(o, row->at);
+	size_t at = row->at + list->n * sizeof(list->v[0]);
+
+	if (row->kind == KIND_NETWORKS && policy_cidr(value, e) < 0)
 		return err_wrap(e, "%.64s", value);
+	if (row->kind == KIND_ORIGINS && check_origin(value, e) < 0)
+		return -1;
 	if (list->n == OPTION_LIST_MAX)
 		return err_set(e, EINVAL, "more than %d of them", OPTION_LIST_MAX);
-	if (set_text(o, at + list->n * sizeof(list->v[0]), value, e) < 0)
+	if ((row->kind == KIND_PATHS ? set_path : set_text)(o, at, value, e) < 0)
 		return -1;
 	list->n++;
 	return 0;
@@ -262,8 +300,13 @@ static int set_value(struct options *o, const struct option_row *row, const char
 		r = set_choice(o, row, value, e);
 		break;
 	case KIND_NETWORKS:
-		r = add_network(o, row->at, value, e);
+	case KIND_ORIGINS:
+	case KIND_PATHS:
+		r = add_value(o, row, value, e);
 		break;
+	case KIND_FLAG:
+		*number_at(o, row->at) = 1;
+		return 0;
 	}
 	return r < 0 ? err_wrap(e, "--%s", row->name) : 0;
 }
@@ -341,6 +384,29 @@ static bool is_loopback(const char *host)
 	return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
+/* Who is not listed in a registry is whoever reaches the port, so few may. */
+static int check_mode(const struct options *o, struct err *e)
+{
+	bool local = o->workspace_roots.n > 0;
+
+	if (local && o->tenants)
+		return err_set(e, EINVAL, "--tenants and --workspace-root exclude one another");
+	if (!local && (o->token_file || o->allow_remote))
+		return err_set(e, EINVAL, "--%s: only in local mode, with --workspace-root",
+		               o->token_file ? "token-file" : "allow-remote");
+	if (local && !o->allow_remote && !options_host_is_local(o))
+		return err_set(e, EINVAL,
+		               "--host: %.64s is neither 127.0.0.1 nor ::1; local mode listens "
+		               "there only with --allow-remote and a token",
+		               o->host);
+	return 0;
+}
+
+bool options_host_is_local(const struct options *o)
+{
+	return strcmp(o->host, "127.0.0.1") == 0 || strcmp(o->host, "::1") == 0;
+}
+
 static int check_boundary(const struct options *o, struct err *e)
 {
 	if (strcmp(o->boundary, "development") == 0 && !is_loopback(o->host))
@@ -377,12 +443,15 @@ static bool like_serve(enum command command)
 
 static bool applies(const struct option_row *row, enum command command)
 {
-	return like_serve(command) || (command == COMMAND_CHECK && row->in_check);
+	return like_serve(command) || (command != COMMAND_VERSION && row->in_check);
 }
 
 /* Fill in what was not given, then compare the values with one another. */
 static int complete(struct options *o, const bool *given, struct err *e)
 {
+	if (!o->tenants && !o->workspace_roots.n)
+		return err_set(e, EINVAL,
+		               "--tenants FILE: required, or --workspace-root DIR for one person");
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		const struct option_row *row = &rows[i];
 
@@ -396,7 +465,7 @@ static int complete(struct options *o, const bool *given, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (rows[i].no_more_than && check_share(o, &rows[i], given[i], e) < 0)
 			return -1;
-	if (check_boundary(o, e) < 0)
+	if (check_mode(o, e) < 0 || check_boundary(o, e) < 0)
 		return -1;
 	return find_defaults(o, e);
 }
@@ -412,7 +481,8 @@ static const struct option_row *find_row(const char *name, size_t len, enum comm
 
 static const char *command_name(enum command command)
 {
-	static const char *const names[] = { "", "serve", "check", "doctor", "version" };
+	static const char *const names[] = { "",       "serve",  "check",  "doctor",
+		                             "reload", "tenant", "version" };
 
 	return names[command];
 }
@@ -424,21 +494,40 @@ static int parse_option(struct options *o, char *const argv[], int *at, bool *gi
 	size_t len = strcspn(name, "=");
 	const struct option_row *row = find_row(name, len, o->command);
 	const char *value = name[len] ? name + len + 1 : argv[*at + 1];
+	bool flag = row && row->kind == KIND_FLAG;
 
 	if (!row)
 		return err_set(e, EINVAL, "--%.*s: no such option; see cloisterd %s --help",
 		               len > 64 ? 64 : (int)len, name, command_name(o->command));
-	if (!value)
+	if (flag && name[len])
+		return err_set(e, EINVAL, "--%s: takes no value", row->name);
+	if (!value && !flag)
 		return err_set(e, EINVAL, "--%s: needs a value", row->name);
-	if (given[row - rows] && row->kind != KIND_NETWORKS)
+	if (given[row - rows] && !repeats(row->kind))
 		return err_set(e, EINVAL, "--%s: given twice", row->name);
 	given[row - rows] = true;
-	*at += name[len] ? 0 : 1;
+	*at += name[len] || flag ? 0 : 1;
 	return set_value(o, row, value, e);
+}
+
+/* "purge ID" */
+static int parse_tenant_operand(struct options *o, const char *value, struct err *e)
+{
+	if (!o->purge && strcmp(value, "purge") != 0)
+		return err_set(e, EINVAL, "%.64s: not purge; see cloisterd tenant --help", value);
+	if (o->purge && o->tenant.text[0])
+		return err_set(e, EINVAL, "%.64s: unexpected; see cloisterd tenant --help", value);
+	if (o->purge && !uuid_parse(value, &o->tenant))
+		return err_set(e, EINVAL, "%.64s is not a UUID in canonical form, lower case",
+		               value);
+	o->purge = true;
+	return 0;
 }
 
 static int parse_operand(struct options *o, const char *value, struct err *e)
 {
+	if (o->command == COMMAND_TENANT)
+		return parse_tenant_operand(o, value, e);
 	if (o->command != COMMAND_CHECK || o->tenants)
 		return err_set(e, EINVAL, "%.64s: unexpected; see cloisterd %s --help", value,
 		               command_name(o->command));
@@ -465,6 +554,10 @@ static int parse_arguments(struct options *o, char *const argv[], struct err *e)
 	}
 	if (o->command == COMMAND_CHECK && !o->tenants)
 		return err_set(e, EINVAL, "which FILE?  See cloisterd check --help");
+	if (o->command == COMMAND_TENANT && !o->tenant.text[0])
+		return err_set(e, EINVAL, "purge whom?  See cloisterd tenant --help");
+	if ((o->command == COMMAND_TENANT || o->command == COMMAND_RELOAD) && !o->state)
+		return err_set(e, EINVAL, "--state DIR: required");
 	return like_serve(o->command) ? complete(o, given, e) : 0;
 }
 
@@ -504,7 +597,7 @@ void options_release(struct options *o)
 
 		if (rows[i].kind == KIND_PATH || rows[i].kind == KIND_ADDRESS)
 			free(*text_at(o, rows[i].at));
-		if (rows[i].kind != KIND_NETWORKS)
+		if (!repeats(rows[i].kind))
 			continue;
 		while (list->n)
 			free(list->v[--list->n]);
@@ -518,7 +611,8 @@ static void help_row(const struct option_row *row, bool required, FILE *out)
 {
 	char words[64];
 
-	(void)fprintf(out, "\n  --%s %s\n      %s", row->name, row->value, row->help);
+	(void)fprintf(out, "\n  --%s%s%s\n      %s", row->name, row->value ? " " : "",
+	              row->value ? row->value : "", row->help);
 	if (row->words[0]) {
 		list_words(row, words, sizeof(words));
 		(void)fprintf(out, "\n      (%s; default %s)", words, row->standard);
@@ -538,11 +632,16 @@ void options_help(enum command topic, FILE *out)
 				 "  serve     run the service\n"
 				 "  check     validate a registry of tenants\n"
 				 "  doctor    examine this machine, with a sandbox of its own\n"
+				 "  reload    have a running service read its registry again\n"
+				 "  tenant    drop what is kept of a tenant\n"
 				 "  version   print the version\n\n"
 				 "cloisterd COMMAND --help lists the options of a command.\n",
-		[COMMAND_SERVE] = "usage: cloisterd serve --tenants FILE --state DIR --rootfs DIR "
-				  "[OPTION...]\n\n"
-				  "Runs the service in the foreground until TERM or INT.\n",
+		[COMMAND_SERVE] =
+			"usage: cloisterd serve --tenants FILE --state DIR --rootfs DIR "
+			"[OPTION...]\n"
+			"       cloisterd serve --workspace-root DIR --state DIR --rootfs DIR "
+			"[OPTION...]\n\n"
+			"Runs the service in the foreground until TERM or INT.\n",
 		[COMMAND_CHECK] = "usage: cloisterd check FILE [--state DIR]\n\n"
 				  "Validates a registry of tenants as serve does, and prints every "
 				  "fault.\nExit status: 0 without a fault, 1 with any.\n",
@@ -553,6 +652,16 @@ void options_help(enum command topic, FILE *out)
 			"boots a sandbox\nof its own for it.  A running service is not "
 			"disturbed.  One line a check: ok,\nfailed or n/a.  Exit status: 0 "
 			"when nothing failed, 1 otherwise.\n",
+		[COMMAND_RELOAD] =
+			"usage: cloisterd reload --state DIR\n\n"
+			"Has the service that runs on DIR read its registry again, as HUP does, and "
+			"waits.\nPrints every fault; with any, the registry in force stays.  Exit "
+			"status: 0 when the\nnew one is in force, 1 otherwise.\n",
+		[COMMAND_TENANT] =
+			"usage: cloisterd tenant purge ID --state DIR\n\n"
+			"Has the service that runs on DIR drop the database and the guest state of a "
+			"tenant\nthat the registry in force does not declare.  Its workspace is not "
+			"touched.\nExit status: 0 when nothing is left, 1 otherwise.\n",
 		[COMMAND_VERSION] = "usage: cloisterd version\n",
 	};
 	bool any = false;

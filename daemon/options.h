@@ -6,6 +6,7 @@
 
 #include "common/attr.h"
 #include "common/err.h"
+#include "common/id.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,6 +16,8 @@ enum command {
 	COMMAND_SERVE,
 	COMMAND_CHECK,
 	COMMAND_DOCTOR,
+	COMMAND_RELOAD,
+	COMMAND_TENANT,
 	COMMAND_VERSION,
 };
 
@@ -30,8 +33,10 @@ struct options {
 	enum command command;
 	bool help; /* --help was given: print options_help(command); nothing below is set */
 
-	char *tenants; /* serve, doctor and check: the registry */
+	char *tenants; /* serve, doctor and check: the registry; NULL in local mode */
 	char *state;   /* NULL only with check */
+	bool purge;    /* tenant */
+	struct uuid tenant;
 
 	/* serve and doctor; limits in the order of the help */
 	char *host; /* literal IPv4 or IPv6 address */
@@ -40,12 +45,16 @@ struct options {
 	char *rootfs;
 	char *runsc;
 	char *slirp4netns;
-	char *postgres_bin;                /* NULL only with doctor: none was found */
-	struct option_list host_addresses; /* IPv4 networks */
-	const char *boundary;              /* "service" or "development" */
-	unsigned int port;                 /* 0 = any free one */
-	unsigned int log_level;            /* enum log_level */
-	unsigned int confine;              /* enum confine_mode */
+	char *postgres_bin;                 /* NULL only with doctor: none was found */
+	struct option_list host_addresses;  /* IPv4 networks */
+	struct option_list workspace_roots; /* paths; any = local mode */
+	struct option_list cors_origins;
+	char *token_file;
+	unsigned int allow_remote; /* 1 = yes */
+	const char *boundary;      /* "service" or "development" */
+	unsigned int port;         /* 0 = any free one */
+	unsigned int log_level;    /* enum log_level */
+	unsigned int confine;      /* enum confine_mode */
 	unsigned int drain_seconds;
 	unsigned int sandbox_idle_seconds;
 	unsigned int max_active_sandboxes;
@@ -73,6 +82,9 @@ struct options {
 int options_parse(int argc, char *const argv[], struct options *ret, struct err *e) must_check;
 
 void options_release(struct options *o);
+
+/* --host is 127.0.0.1 or ::1. */
+bool options_host_is_local(const struct options *o);
 
 void options_help(enum command topic, FILE *out);
 

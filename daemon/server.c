@@ -7,6 +7,7 @@
 #include "daemon/event/bus.h"
 #include "daemon/http/http.h"
 #include "daemon/launcher/message.h"
+#include "daemon/orders.h"
 #include "daemon/sandbox/sandbox.h"
 #include "daemon/store/store.h"
 #include "daemon/turn/turns.h"
@@ -30,12 +31,14 @@ struct server {
 	int launcher_sock;
 	struct cancel end; /* the launcher wants us to end, or is gone */
 	atomic_bool orphaned;
+	struct roster *roster;
 	struct store *store;
 	struct bus *bus;
 	struct sandboxes *sandboxes;
 	struct turns *turns;
 	struct api api;
 	struct http_server *http;
+	struct orders *orders;
 };
 
 static void on_launcher(void *ctx, int op)
@@ -45,6 +48,14 @@ static void on_launcher(void *ctx, int op)
 	if (op != LAUNCHER_DRAIN)
 		atomic_store(&s->orphaned, true);
 	cancel_fire(&s->end);
+}
+
+/* Only after READY, so the thread that takes orders is there. */
+static void on_order(void *ctx, const struct launcher_message *m, int *fd)
+{
+	struct server *s = ctx;
+
+	orders_take(s->orders, m, fd);
 }
 
 /*
@@ -57,6 +68,7 @@ static void ignore_signals(void)
 
 	(void)sigaction(SIGINT, &ignore, NULL);
 	(void)sigaction(SIGTERM, &ignore, NULL);
+	(void)sigaction(SIGHUP, &ignore, NULL);
 	(void)sigaction(SIGPIPE, &ignore, NULL);
 }
 
@@ -97,8 +109,10 @@ static int start_state(struct server *s, const char *socket_dir, struct err *e)
 		.tenant_subscribers = o->max_event_streams_per_tenant,
 	};
 
-	if (cancel_init(&s->end, e) || store_open(&store, &s->store, e))
+	if (cancel_init(&s->end, e) || store_open(&store, &s->store, e) ||
+	    roster_new(s->conf->registry, s->conf->anyone, &s->roster, e))
 		return -1;
+	orders_cancel_leftovers(s->store, s->roster);
 	bus.generation = store_generation(s->store);
 	return bus_new(&bus, &s->bus, e);
 }
@@ -112,6 +126,7 @@ static int start_work(struct server *s, struct err *e)
 		.idle_ms = o->sandbox_idle_seconds * 1000,
 		.max_active = o->max_active_sandboxes,
 		.launcher_message = on_launcher,
+		.launcher_order = on_order,
 		.ctx = s,
 	};
 	struct turns_conf turns = {
@@ -133,6 +148,20 @@ static int start_work(struct server *s, struct err *e)
 	return turns_start(&turns, &s->turns, e);
 }
 
+static int start_orders(struct server *s, struct err *e)
+{
+	const struct orders_conf orders = {
+		.launcher_sock = s->launcher_sock,
+		.roster = s->roster,
+		.store = s->store,
+		.turns = s->turns,
+		.sandboxes = s->sandboxes,
+		.http = s->http,
+	};
+
+	return orders_start(&orders, &s->orders, e);
+}
+
 static int start_http(struct server *s, struct err *e)
 {
 	const struct options *o = s->conf->options;
@@ -146,12 +175,19 @@ static int start_http(struct server *s, struct err *e)
 		.max_streams = o->max_event_streams,
 		.heartbeat_ms = HEARTBEAT_MS,
 		.routes = api_routes(),
+		.origins = (const char *const *)o->cors_origins.v,
+		.origin_count = o->cors_origins.n,
+		.local_hosts = o->workspace_roots.n && options_host_is_local(o),
 		.authenticate = api_authenticate,
+		.release = api_release,
+		.still = api_still,
 		.ctx = &s->api,
 	};
 
-	s->api = (struct api){ s->conf->registry, s->store, s->turns, s->bus, o->boundary };
+	s->api = (struct api){ s->roster, s->store, s->turns, s->bus, o->boundary };
 	if (http_start(&http, &s->http, e))
+		return -1;
+	if (start_orders(s, e))
 		return -1;
 	ready.port = http_port(s->http);
 	return launcher_send(s->launcher_sock, &ready, NULL, e);
@@ -173,6 +209,7 @@ static void stop(struct server *s)
 	if (s->turns && !atomic_load(&s->orphaned) &&
 	    !turns_drain(s->turns, s->conf->options->drain_seconds))
 		log_warn("some turns did not end in time; they go on after the next start");
+	orders_stop(&s->orders);
 	if (s->http)
 		http_stop(&s->http); /* first: its handlers use what follows */
 	if (s->turns)
@@ -183,6 +220,7 @@ static void stop(struct server *s)
 		bus_free(&s->bus);
 	if (s->store)
 		store_close(&s->store);
+	roster_free(&s->roster);
 	cancel_release(&s->end);
 }
 

@@ -13,7 +13,8 @@
 
 struct server_conf {
 	const struct options *options;
-	const struct registry *registry;
+	struct registry *registry;   /* the first; the server only reads it */
+	const struct tenant *anyone; /* who a request without a token is; NULL = nobody */
 };
 
 /*

@@ -122,8 +122,7 @@ static const struct {
 	{ "max-waiting-turns-per-tenant", 1, 4096,
 	  offsetof(struct options, max_waiting_turns_per_tenant) },
 	{ "max-db-connections", 4, 200, offsetof(struct options, max_db_connections) },
-	{ "max-tenant-database-mb", 16, 1048576,
-	  offsetof(struct options, max_tenant_database_mb) },
+	{ "max-tenant-database-mb", 16, 1048576, offsetof(struct options, max_tenant_database_mb) },
 };
 
 static void try_number(const char *name, long value, unsigned int min, unsigned int max, size_t at)
@@ -191,7 +190,7 @@ static void test_refusals(void **state)
 	(void)state;
 	refuse("serv: no such command; see cloisterd --help", "serv");
 	refuse("--port: no such command; see cloisterd --help", "--port", "1");
-	refuse("--tenants FILE: required", "serve");
+	refuse("--tenants FILE: required, or --workspace-root DIR for one person", "serve");
 	refuse("--state DIR: required", "serve", "--tenants", "/t", "--rootfs", "/r");
 	refuse("--rootfs DIR: required", "serve", "--tenants", "/t", "--state", "/s");
 	refuse("--por: no such option; see cloisterd serve --help", SERVE, "--por", "1");
@@ -271,7 +270,7 @@ static void test_doctor(void **state)
 	assert_int_equal(o.command, COMMAND_DOCTOR);
 	assert_int_equal(o.port, 1);
 	assert_string_equal(o.runsc, "/usr/bin/runsc");
-	refuse("--tenants FILE: required", "doctor");
+	refuse("--tenants FILE: required, or --workspace-root DIR for one person", "doctor");
 	refuse("--prot: no such option; see cloisterd doctor --help", "doctor", NEEDED, "--prot=1");
 	refuse("extra: unexpected; see cloisterd doctor --help", "doctor", NEEDED, "extra");
 }

@@ -1,7 +1,7 @@
 /*
  * api.h - the resources of the HTTP API: parse, call, render.  No rules, no SQL.
  *
- * One file per resource.  The principal of a request is a struct tenant; the context of
+ * One file per resource.  The principal of a request is a struct caller; the context of
  * every handler is a struct api.
  */
 #ifndef DAEMON_API_API_H
@@ -12,12 +12,12 @@
 #include "daemon/http/http.h"
 #include "daemon/store/session.h"
 #include "daemon/store/turn.h"
-#include "daemon/tenant/registry.h"
+#include "daemon/tenant/roster.h"
 #include "daemon/turn/render.h"
 #include "daemon/turn/turns.h"
 
 struct api {
-	const struct registry *registry;
+	struct roster *roster;
 	struct store *store;
 	struct turns *turns;
 	struct bus *bus;
@@ -27,8 +27,10 @@ struct api {
 /* All routes, ended by method NULL; static. */
 const struct http_route *api_routes(void);
 
-/* struct http_conf's authenticate: the tenant of a token. */
+/* For struct http_conf: the caller of a token, its end, and whether the token still counts. */
 const void *api_authenticate(void *ctx, const char *token, size_t len);
+void api_release(void *ctx, const void *principal);
+bool api_still(void *ctx, const void *principal);
 
 /* The OpenAPI document that /openapi.json serves. */
 extern const char api_openapi[];
@@ -38,7 +40,7 @@ extern const size_t api_openapi_len;
 
 static inline const struct uuid *api_tenant(const struct http_request *req)
 {
-	return &((const struct tenant *)req->principal)->id;
+	return &((const struct caller *)req->principal)->tenant->id;
 }
 
 /* Answer with the status and code that belong to e. */

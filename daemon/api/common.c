@@ -173,5 +173,19 @@ const void *api_authenticate(void *ctx, const char *token, size_t len)
 {
 	const struct api *api = ctx;
 
-	return registry_authenticate(api->registry, token, len, NULL);
+	return roster_admit(api->roster, token, len);
+}
+
+void api_release(void *ctx, const void *principal)
+{
+	const struct api *api = ctx;
+
+	roster_leave(api->roster, principal);
+}
+
+bool api_still(void *ctx, const void *principal)
+{
+	const struct api *api = ctx;
+
+	return roster_still(api->roster, principal);
 }

@@ -1,8 +1,10 @@
 /*
  * The launcher holds one power that the server is to lack: it executes programs.  It
  * keeps that power harmless by knowing almost nothing.  It listens to no network, reads
- * no file of a tenant, and takes from the server a tenant's id, a number and one of three
- * words; paths come from its own copy of the registry, made before the server existed.
+ * no file of a tenant, and takes from the server a tenant's id, a number and one of four
+ * words; paths come from its own copy of the registry, which it alone reads.  Root and the
+ * service user may have it read again, or have it remove what is kept of a tenant that is
+ * not declared any more (orders.h).
  * A word it does not know ends everything, because a server that says it is no longer
  * the program that was started.
  *
@@ -20,6 +22,7 @@
 #include "daemon/launcher/delegation.h"
 #include "daemon/launcher/message.h"
 #include "daemon/launcher/notify.h"
+#include "daemon/launcher/orders.h"
 #include "daemon/launcher/outbox.h"
 #include "daemon/launcher/preflight.h"
 #include "daemon/launcher/runner.h"
@@ -43,7 +46,8 @@
 #define TERM_TIMEOUT   10000
 #define KILL_TIMEOUT   5000
 #define TRIM_INTERVAL  60000
-#define ECHO_WINDOW    500 /* a second signal within it is the first once more */
+#define EVICT_AFTER    10000 /* the server ends the sandboxes of removed tenants within that */
+#define ECHO_WINDOW    500   /* a second signal within it is the first once more */
 
 enum phase {
 	PHASE_SERVE,        /* the server lives and nobody asked it to end */
@@ -67,9 +71,11 @@ struct launcher {
 	struct cluster cluster;
 	struct runner *runners;
 	struct outbox outbox;
+	struct orders orders;
 	enum phase phase;
 	uint64_t deadline_ms; /* of the phase, monotonic; 0 = none */
 	uint64_t asked_ms;    /* when the last TERM or INT came; 0 = never */
+	uint64_t evict_ms;    /* when runners of tenants that are not declared end; 0 = never */
 	uint64_t trim_ms;     /* when PostgreSQL's log is looked at again */
 	bool ready;
 	int status; /* to be returned */
@@ -171,6 +177,8 @@ static void enter(struct launcher *l, enum phase phase)
 	uint64_t now = clock_mono_ms();
 
 	l->phase = phase;
+	if (phase != PHASE_SERVE)
+		orders_accept(&l->orders, false);
 	switch (phase) {
 	case PHASE_SERVE:
 		l->deadline_ms = now + READY_TIMEOUT;
@@ -316,7 +324,7 @@ static int add_runner(struct launcher *l, const struct launcher_message *m,
 
 static void start_runner(struct launcher *l, const struct launcher_message *m)
 {
-	const struct tenant *tenant = registry_find(l->conf->registry, &m->tenant);
+	const struct tenant *tenant = orders_tenant(&l->orders, &m->tenant);
 	struct launcher_message started = {
 		.op = LAUNCHER_STARTED,
 		.generation = m->generation,
@@ -371,6 +379,61 @@ static void runner_reaped(struct launcher *l, struct runner **at, int wait_statu
 		enter(l, PHASE_DONE);
 }
 
+/* -- another registry ---------------------------------------------------------------------- */
+
+static bool has_moved(const struct tenant *a, const struct tenant *b)
+{
+	return strcmp(a->workspace, b->workspace) != 0 || a->place.device != b->place.device ||
+	       a->place.inode != b->place.inode;
+}
+
+/* Messages that may wait for the server: a few for each sandbox, and for what else is said. */
+static size_t outbox_room(const struct registry *registry)
+{
+	return 4 * registry_count(registry) + 16;
+}
+
+/*
+ * A sandbox keeps the workspace that it has, so it ends when that is not the declared one.
+ * Those of removed tenants are the server's to end, once their turns are cancelled; later
+ * they are ended here, whatever the server does.
+ */
+static void registry_changed(void *ctx, const struct registry *before)
+{
+	struct launcher *l = ctx;
+
+	for (struct runner *r = l->runners; r; r = r->next) {
+		const struct tenant *was = registry_find(before, &r->tenant);
+		const struct tenant *is = registry_find(l->orders.registry, &r->tenant);
+
+		if (!was || !is || !has_moved(was, is))
+			continue;
+		log_info("tenant %s: another workspace; runner %d ends", r->tenant.text,
+		         (int)r->pid);
+		(void)!kill(r->pid, SIGTERM);
+	}
+	l->outbox.limit = outbox_room(l->orders.registry);
+	l->evict_ms = clock_mono_ms() + EVICT_AFTER;
+}
+
+static void evict(struct launcher *l)
+{
+	l->evict_ms = 0;
+	for (struct runner *r = l->runners; r; r = r->next)
+		if (!registry_find(l->orders.registry, &r->tenant))
+			(void)!kill(r->pid, SIGTERM);
+}
+
+static void order_tell(void *ctx, const struct launcher_message *m, int fds[2])
+{
+	tell(ctx, m, fds);
+}
+
+static bool order_runs(void *ctx, const struct uuid *tenant)
+{
+	return find_runner(ctx, tenant) != NULL;
+}
+
 /* -- the server ------------------------------------------------------------------------ */
 
 static void server_ready(struct launcher *l, const struct launcher_message *m)
@@ -389,6 +452,8 @@ static void server_ready(struct launcher *l, const struct launcher_message *m)
 		       v6 ? "]" : "", m->port);
 	(void)fflush(stdout);
 	announce(l, "READY=1");
+	if (l->phase == PHASE_SERVE)
+		orders_accept(&l->orders, true);
 }
 
 static void take_message(struct launcher *l, const struct launcher_message *m)
@@ -403,9 +468,15 @@ static void take_message(struct launcher *l, const struct launcher_message *m)
 	case LAUNCHER_KILL:
 		kill_runner(l, m);
 		break;
+	case LAUNCHER_DONE:
+		if (!orders_done(&l->orders, m) && l->phase == PHASE_SERVE)
+			fail(l, "the server answered what it was not asked");
+		break;
 	case LAUNCHER_STARTED:
 	case LAUNCHER_EXITED:
 	case LAUNCHER_DRAIN:
+	case LAUNCHER_REGISTRY:
+	case LAUNCHER_PURGE:
 	default:
 		fail(l, "the server sent message %u, which is not its to send", m->op);
 	}
@@ -465,6 +536,8 @@ static no_return void become_server(struct launcher *l, int sock)
 	fd_close(&l->epoll_fd);
 	fd_close(&l->signal_fd);
 	fd_close(&l->state_fd);
+	fd_close(&l->orders.control.listen_fd);
+	fd_close(&l->orders.control.epoll_fd);
 	status = l->conf->server(l->conf->ctx, sock, l->cluster.socket_dir);
 	(void)fflush(NULL);
 	_exit(status);
@@ -502,7 +575,7 @@ static void reaped(struct launcher *l, pid_t pid, int wait_status)
 		l->cluster.pid = -1;
 		child_describe(wait_status, end);
 		fail(l, "PostgreSQL ended by itself: %s", end);
-	} else {
+	} else if (!orders_reaped(&l->orders, pid, wait_status)) {
 		for (struct runner **at = &l->runners; *at; at = &(*at)->next) {
 			if ((*at)->pid == pid) {
 				runner_reaped(l, at, wait_status);
@@ -528,6 +601,8 @@ static void signalled(struct launcher *l)
 	while (read(l->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		if (info.ssi_signo == SIGCHLD)
 			reap(l);
+		else if (info.ssi_signo == SIGHUP && l->conf->registry_path)
+			orders_reload(&l->orders);
 		else
 			stop_asked(l);
 	}
@@ -539,6 +614,8 @@ static int timeout_ms(const struct launcher *l)
 
 	if (l->deadline_ms != 0 && l->deadline_ms < next)
 		next = l->deadline_ms;
+	if (l->evict_ms != 0 && l->evict_ms < next)
+		next = l->evict_ms;
 	return clock_left_ms(next);
 }
 
@@ -549,6 +626,8 @@ static void keep_up(struct launcher *l)
 
 	if (l->deadline_ms != 0 && now >= l->deadline_ms)
 		deadline_passed(l);
+	if (l->evict_ms != 0 && now >= l->evict_ms)
+		evict(l);
 	if (now >= l->trim_ms) {
 		if (l->conf->postgres_bin)
 			cluster_trim_log(&l->cluster);
@@ -564,6 +643,8 @@ static void turn(struct launcher *l)
 
 	if (n > 0 && event.data.ptr == &l->signal_fd) {
 		signalled(l);
+	} else if (n > 0 && event.data.ptr == &l->orders) {
+		orders_serve(&l->orders);
 	} else if (n > 0 && event.data.ptr == &l->sock) {
 		if (event.events & EPOLLOUT)
 			flush(l);
@@ -584,6 +665,7 @@ static int watch_signals(struct launcher *l, sigset_t *ret_old, struct err *e)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
 	sigaddset(&set, SIGCHLD);
 	if (sigprocmask(SIG_BLOCK, &set, ret_old) < 0)
 		return err_errno(e, "block signals");
@@ -616,6 +698,19 @@ static int start_database(struct launcher *l, struct err *e)
 	return err_wrap(e, "database");
 }
 
+static int start_orders(struct launcher *l, struct err *e)
+{
+	l->orders.conf = l->conf;
+	l->orders.state_fd = l->state_fd;
+	l->orders.tell = order_tell;
+	l->orders.changed = registry_changed;
+	l->orders.runs = order_runs;
+	l->orders.ctx = l;
+	if (orders_open(&l->orders, e) < 0)
+		return -1;
+	return watch(l, l->orders.control.epoll_fd, EPOLLIN, &l->orders, e);
+}
+
 static int begin(struct launcher *l, sigset_t *ret_old, struct err *e)
 {
 	if (notify_take(&l->notify, e) < 0 || preflight_check(l->conf, e) < 0 ||
@@ -626,7 +721,7 @@ static int begin(struct launcher *l, sigset_t *ret_old, struct err *e)
 		return err_errno(e, "open an epoll descriptor");
 	if (watch_signals(l, ret_old, e) < 0)
 		return -1;
-	if (start_database(l, e) < 0)
+	if (start_orders(l, e) < 0 || start_database(l, e) < 0)
 		return -1;
 	return start_server(l, e);
 }
@@ -640,6 +735,7 @@ static int finish(struct launcher *l)
 		log_error("stop PostgreSQL: %s", e.text);
 		l->status = 1;
 	}
+	orders_close(&l->orders);
 	outbox_release(&l->outbox);
 	fd_close(&l->sock);
 	fd_close(&l->signal_fd);
@@ -659,6 +755,8 @@ int launcher_run(const struct launcher_conf *conf, struct err *e)
 		.sock = -1,
 		.server = -1,
 		.cluster.pid = -1,
+		.orders = { .control = { .epoll_fd = -1, .listen_fd = -1, .fd = -1 },
+		            .remover = -1 },
 	};
 	sigset_t old;
 
@@ -666,7 +764,7 @@ int launcher_run(const struct launcher_conf *conf, struct err *e)
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)signal(SIGCHLD,
 	             SIG_DFL); /* ignored by whoever started us, children could not be reaped */
-	outbox_init(&l.outbox, 4 * registry_count(conf->registry) + 16);
+	outbox_init(&l.outbox, outbox_room(conf->registry));
 	if (begin(&l, &old, e) < 0) {
 		(void)finish(&l);
 		(void)sigprocmask(SIG_SETMASK, &old, NULL);

@@ -29,6 +29,7 @@ struct launcher_conf {
 	size_t host_address_count;   /* at most LAUNCHER_HOSTS_MAX */
 	unsigned int drain_seconds;
 	const struct registry *registry;
+	const char *registry_path; /* where it can be read again; NULL = nowhere */
 	/* Body of the server process; returns its exit status. */
 	int (*server)(void *ctx, int launcher_sock, const char *database_socket_dir);
 	void *ctx;

@@ -15,16 +15,17 @@ union control {
 
 static void put_descriptors(struct msghdr *h, union control *c, const int fds[2])
 {
+	size_t size = (fds[1] < 0 ? 1 : 2) * sizeof(int);
 	struct cmsghdr *item;
 
 	memset(c, 0, sizeof(*c));
 	h->msg_control = c->room;
-	h->msg_controllen = sizeof(c->room);
+	h->msg_controllen = CMSG_SPACE(size);
 	item = CMSG_FIRSTHDR(h);
 	item->cmsg_level = SOL_SOCKET;
 	item->cmsg_type = SCM_RIGHTS;
-	item->cmsg_len = CMSG_LEN(2 * sizeof(int));
-	memcpy(CMSG_DATA(item), fds, 2 * sizeof(int));
+	item->cmsg_len = CMSG_LEN(size);
+	memcpy(CMSG_DATA(item), fds, size);
 }
 
 int launcher_send(int sock, const struct launcher_message *m, const int fds[2], struct err *e)
@@ -79,9 +80,23 @@ static int check_sandbox(const struct launcher_message *m, struct err *e)
 	return 0;
 }
 
+static size_t descriptors_of(uint32_t op)
+{
+	if (op == LAUNCHER_STARTED)
+		return 2;
+	return op == LAUNCHER_REGISTRY ? 1 : 0;
+}
+
+static int check_order(const struct launcher_message *m, struct err *e)
+{
+	if (m->generation == 0)
+		return err_set(e, EPROTO, "message %u: the number is 0", m->op);
+	return 0;
+}
+
 static int check(const struct launcher_message *m, size_t descriptors, struct err *e)
 {
-	size_t wanted = m->op == LAUNCHER_STARTED ? 2 : 0;
+	size_t wanted = descriptors_of(m->op);
 
 	if (check_text(m, e) < 0)
 		return -1;
@@ -99,7 +114,13 @@ static int check(const struct launcher_message *m, size_t descriptors, struct er
 	case LAUNCHER_START:
 	case LAUNCHER_KILL:
 	case LAUNCHER_EXITED:
+	case LAUNCHER_PURGE:
 		if (check_sandbox(m, e) < 0)
+			return -1;
+		break;
+	case LAUNCHER_REGISTRY:
+	case LAUNCHER_DONE:
+		if (check_order(m, e) < 0)
 			return -1;
 		break;
 	case LAUNCHER_DRAIN:

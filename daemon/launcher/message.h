@@ -3,7 +3,8 @@
  *
  * One socket pair (SOCK_SEQPACKET), messages of one fixed size, a default branch
  * that refuses at both ends.  The launcher takes every path from its own copy of
- * the registry; a message names a tenant and nothing else.
+ * the registry; a message names a tenant and nothing else.  An order of the launcher has
+ * a number (generation), and the server answers each with LAUNCHER_DONE.
  */
 #ifndef DAEMON_LAUNCHER_MESSAGE_H
 #define DAEMON_LAUNCHER_MESSAGE_H
@@ -27,19 +28,28 @@ enum launcher_op {
 	LAUNCHER_EXITED,  /* that runner is gone and reaped; also the answer to a START that failed
 	                   */
 	LAUNCHER_DRAIN,   /* finish what runs, then exit */
+	/* orders; the answer is from server to launcher */
+	LAUNCHER_REGISTRY, /* with one descriptor: a compiled registry, to be in force from now on
+	                    */
+	LAUNCHER_PURGE,    /* drop what the database has of that tenant, who is not declared */
+	LAUNCHER_DONE,     /* status 0, or cause says why not; the order of that number is over */
 };
 
 struct launcher_message {
 	uint32_t op;
 	uint32_t port;       /* LAUNCHER_READY */
-	uint64_t generation; /* of the sandbox meant; a late message of an older one is ignored */
+	uint64_t generation; /* of the sandbox meant; a late message of an older one is ignored.
+	                        Of an order: its number, > 0 */
 	struct uuid tenant;
 	uint32_t processes; /* LAUNCHER_STARTED: the most that the tenant may have */
-	int32_t status;     /* LAUNCHER_EXITED: exit code, or 128 + signal; -1 = never started */
-	char cause[256];    /* LAUNCHER_EXITED: one line for people, may be empty */
+	int32_t status;     /* LAUNCHER_EXITED: exit code, or 128 + signal; -1 = never started.
+	                       LAUNCHER_DONE: 0 or 1 */
+	char cause[256];    /* LAUNCHER_EXITED, LAUNCHER_DONE: one line for people, may be empty */
 };
 
-/* Send one message with up to 2 descriptors (fds NULL = none).  The sender keeps its descriptors.
+/*
+ * Send one message with up to 2 descriptors (fds NULL = none; fds[1] may be -1).  The
+ * sender keeps its descriptors.
  */
 int launcher_send(int sock, const struct launcher_message *m, const int fds[2], struct err *e)
 	must_check;

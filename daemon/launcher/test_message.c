@@ -158,7 +158,7 @@ static void test_other_sizes_are_refused(void **state)
 
 static void test_unknown_words_are_refused(void **state)
 {
-	static const uint32_t ops[] = { 0, LAUNCHER_DRAIN + 1, UINT32_MAX };
+	static const uint32_t ops[] = { 0, LAUNCHER_DONE + 1, UINT32_MAX };
 	int pair[2];
 
 	(void)state;

@@ -259,6 +259,11 @@ static void handle_message(struct sandboxes *pool, const struct launcher_message
 		if (pool->conf.launcher_message)
 			pool->conf.launcher_message(pool->conf.ctx, LAUNCHER_DRAIN);
 		break;
+	case LAUNCHER_REGISTRY:
+	case LAUNCHER_PURGE:
+		if (pool->conf.launcher_order)
+			pool->conf.launcher_order(pool->conf.ctx, m, &fds[0]);
+		break;
 	default:
 		log_error("refused message %u from the launcher", m->op);
 	}

@@ -43,6 +43,7 @@ enum sandbox_code {
 };
 
 struct sandboxes;
+struct launcher_message;
 
 struct sandboxes_conf {
 	int launcher_sock;               /* borrowed; messages of daemon/launcher/message.h */
@@ -51,6 +52,8 @@ struct sandboxes_conf {
 	unsigned int max_active;         /* sandboxes that are not stopped; at least 1 */
 	void (*launcher_message)(void *ctx, int op); /* for what is not about sandboxes:
 	                                                LAUNCHER_DRAIN, and 0 = launcher gone */
+	/* An order of the launcher (daemon/launcher/message.h); takes *fd.  NULL = refuses all. */
+	void (*launcher_order)(void *ctx, const struct launcher_message *m, int *fd);
 	void *ctx;
 };
 
@@ -60,6 +63,10 @@ int sandboxes_start(const struct sandboxes_conf *conf, struct sandboxes **ret, s
 
 /* Refuse new calls, end open ones as lost, close every sandbox's input, join the thread, free. */
 void sandboxes_stop(struct sandboxes **s);
+
+/* Stop those whose tenant fn names; their open calls are lost.  fn must not call this folder. */
+void sandboxes_end(struct sandboxes *s, bool (*fn)(void *ctx, const struct uuid *tenant),
+                   void *ctx);
 
 /* How many sandboxes run now. */
 size_t sandboxes_running(struct sandboxes *s);

@@ -145,3 +145,18 @@ size_t sandboxes_running(struct sandboxes *s)
 	pthread_mutex_unlock(&s->lock);
 	return n;
 }
+
+void sandboxes_end(struct sandboxes *s, bool (*fn)(void *ctx, const struct uuid *tenant), void *ctx)
+{
+	pthread_mutex_lock(&s->lock);
+	for (struct sandbox *sb = s->active; sb; sb = sb->next) {
+		if (!fn(ctx, &sb->tenant))
+			continue;
+		log_info("sandbox of tenant %s: told to end", sb->tenant.text);
+		while (sb->waiting)
+			call_refuse(sb->waiting, SANDBOX_STOPPING, "the tenant is not declared");
+		sandbox_finish(sb);
+	}
+	link_wake(s);
+	pthread_mutex_unlock(&s->lock);
+}

@@ -200,3 +200,18 @@ void pool_discard(struct pool *p, struct lease **lease)
 	pg_close(&(*lease)->pg);
 	put_back(p, lease);
 }
+
+void pool_forget(struct pool *p, const char *database)
+{
+	pthread_mutex_lock(&p->lock);
+	for (size_t i = 0; i < p->max; i++) {
+		struct lease *s = &p->slots[i];
+
+		if (s->state != SLOT_IDLE || strcmp(s->key.database, database) != 0)
+			continue;
+		pg_close(&s->pg);
+		s->state = SLOT_FREE;
+	}
+	pthread_cond_broadcast(&p->freed);
+	pthread_mutex_unlock(&p->lock);
+}

@@ -33,6 +33,9 @@ struct pg *lease_pg(struct lease *lease);
 /* Back to the pool; closed when it is broken or in the middle of something. */
 void pool_return(struct pool *pool, struct lease **lease);
 
+/* Close what is idle of a database. */
+void pool_forget(struct pool *pool, const char *database);
+
 /* Back to the pool, closed in any case. */
 void pool_discard(struct pool *pool, struct lease **lease);
 

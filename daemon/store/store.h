@@ -57,6 +57,12 @@ int store_ping(struct store *s, struct err *e) must_check;
 int store_each_unfinished(struct store *s, void (*fn)(void *ctx, const struct uuid *tenant),
                           void *ctx, struct err *e) must_check;
 
+/*
+ * Drop everything that is kept of a tenant: database, role, entry in the control database.
+ * Nobody may work for the tenant.  What is gone already does no harm.
+ */
+int store_purge(struct store *s, const struct uuid *tenant, struct err *e) must_check;
+
 /* Remove the mark if no turn of the tenant is unfinished. */
 int store_settle(struct store *s, const struct uuid *tenant, struct err *e) must_check;
 

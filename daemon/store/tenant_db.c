@@ -29,7 +29,7 @@ static struct tenant_db *new_entry(const struct uuid *tenant)
 	return db;
 }
 
-static struct tenant_db *find_entry(struct store *s, const struct uuid *tenant)
+struct tenant_db *tenant_db_entry(struct store *s, const struct uuid *tenant)
 {
 	struct tenant_db **chain, *db;
 	unsigned int hash = 5381;
@@ -165,7 +165,7 @@ int tenant_db_get(struct store *s, const struct uuid *tenant, struct tenant_db *
 
 	if (!uuid_valid(tenant->text, strnlen(tenant->text, sizeof(tenant->text))))
 		return err_set(e, STORE_NOT_FOUND, "the tenant id is not a UUID");
-	db = find_entry(s, tenant);
+	db = tenant_db_entry(s, tenant);
 	if (!db)
 		return err_set(e, STORE_UNAVAILABLE, "no memory for a tenant");
 	pthread_mutex_lock(&db->lock);

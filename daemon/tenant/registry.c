@@ -120,6 +120,9 @@ void registry_free(struct registry **r)
 		return;
 	for (size_t i = 0; i < (*r)->count; i++) {
 		free((*r)->tenants[i].workspace);
+		for (size_t k = 0; k < (*r)->tenants[i].part_count; k++)
+			free((*r)->tenants[i].parts[k].path);
+		free((*r)->tenants[i].parts);
 		free((*r)->tenants[i].credentials);
 		egress_release(&(*r)->tenants[i].egress);
 	}

@@ -20,15 +20,27 @@
 #define REGISTRY_MAX_TENANTS     4096
 #define REGISTRY_MAX_CREDENTIALS 16 /* of one tenant */
 #define TENANT_NAME_MAX          64
-#define REGISTRY_LOCAL_ID        "10ca1000-0000-8000-8000-000000000001" /* of local mode; nobody else's \
-	                                                                 */
-#define TOKEN_MIN      32                                               /* bytes */
-#define TOKEN_DIGEST   32                                               /* bytes of SHA-256 */
-#define TOKEN_FILE_MAX 4096 /* bytes, white space around the token included */
+#define REGISTRY_LOCAL_ID                                                      \
+	"10ca1000-0000-8000-8000-000000000001" /* of local mode; nobody else's \
+	                                        */
+#define TOKEN_MIN          32                  /* bytes */
+#define REGISTRY_MAX_PARTS 16
+#define TOKEN_DIGEST       32   /* bytes of SHA-256 */
+#define TOKEN_FILE_MAX     4096 /* bytes, white space around the token included */
 
 struct credential {
 	struct uuid id;
 	unsigned char digest[TOKEN_DIGEST]; /* SHA-256 of the token; the token itself is not kept */
+};
+
+/* Several directories as one workspace, in local mode: the sandbox sees /workspace/<name>. */
+struct part {
+	char *path;       /* absolute canonical */
+	const char *name; /* its last component */
+	struct {
+		uint64_t device;
+		uint64_t inode;
+	} place;
 };
 
 struct tenant {
@@ -38,7 +50,9 @@ struct tenant {
 	struct {
 		uint64_t device;
 		uint64_t inode;
-	} place; /* what that path led to when the registry was read */
+	} place;            /* what that path led to when the registry was read */
+	struct part *parts; /* NULL: the workspace is one directory, else it is the first */
+	size_t part_count;
 	struct credential *credentials;
 	size_t credential_count;
 	struct egress egress;
@@ -56,6 +70,17 @@ struct registry;
  */
 int registry_load(const char *path, const char *state_dir, struct registry **ret,
                   void (*fault)(void *ctx, const char *line), void *ctx, struct err *e) must_check;
+
+/*
+ * The registry of local mode: one tenant, REGISTRY_LOCAL_ID, whose workspace is roots[0..n),
+ * 1 to REGISTRY_MAX_PARTS directories.  digest is that of the only token; NULL = none.
+ */
+int registry_local(char *const *roots, size_t n, const char *state_dir, const unsigned char *digest,
+                   struct registry **ret, struct err *e) must_check;
+
+/* What is in a token file (white space around it is cut off) as a digest. */
+int registry_token(const char *data, size_t len, unsigned char ret[TOKEN_DIGEST], struct err *e)
+	must_check;
 
 void registry_free(struct registry **r);
 

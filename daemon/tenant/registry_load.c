@@ -77,6 +77,14 @@ static const char *hash_token(const char *data, size_t len, unsigned char ret_di
 	return NULL;
 }
 
+int registry_token(const char *data, size_t len, unsigned char ret[TOKEN_DIGEST], struct err *e)
+{
+	const char *fault =
+		sodium_init() < 0 ? "libsodium does not start" : hash_token(data, len, ret);
+
+	return fault ? err_set(e, EINVAL, "%s", fault) : 0;
+}
+
 static bool read_token(struct draft *d, const char *file, const char *path,
                        unsigned char ret_digest[32])
 {

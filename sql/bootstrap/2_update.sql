@@ -44,6 +44,30 @@ BEGIN
 END
 $$;
 
+-- And its end.  A role whose database exists is in use, so that this takes from a tenant
+-- nothing that the database's owner could not take as well.
+CREATE OR REPLACE FUNCTION privileged.drop_tenant_role(tenant uuid) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	hex text := replace(tenant::text, '-', '');
+BEGIN
+	IF tenant IS NULL THEN
+		RAISE EXCEPTION 'a tenant is needed';
+	END IF;
+	PERFORM pg_advisory_xact_lock(7740319, 1);
+	IF EXISTS (SELECT FROM pg_database WHERE datname = 'ct_' || hex) THEN
+		RAISE EXCEPTION 'the database of this tenant exists';
+	END IF;
+	IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cr_' || hex) THEN
+		EXECUTE format('DROP ROLE %I', 'cr_' || hex);
+	END IF;
+END
+$$;
+
+REVOKE ALL ON FUNCTION privileged.drop_tenant_role(uuid) FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION privileged.drop_tenant_role(uuid) TO cloister_owner;
+
 REVOKE ALL ON FUNCTION privileged.make_tenant_role(uuid) FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION privileged.make_tenant_role(uuid) TO cloister_owner;

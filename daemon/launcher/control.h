@@ -1,0 +1,58 @@
+/*
+ * control.h - the socket in the state directory through which the operator gives a word.
+ *
+ * Only root and the service user reach it: the directory is 0700, the socket 0600, and the
+ * kernel says who called.  A request is one message of one fixed size; one caller is
+ * served at a time.  The answer is lines and an exit status.
+ */
+#ifndef DAEMON_LAUNCHER_CONTROL_H
+#define DAEMON_LAUNCHER_CONTROL_H
+
+#include "common/buf.h"
+#include "common/err.h"
+#include "common/id.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum control_word {
+	CONTROL_RELOAD = 1, /* read the registry again */
+	CONTROL_PURGE,      /* drop what is kept of tenant, who is not declared */
+};
+
+struct control_request {
+	uint32_t word;
+	struct uuid tenant; /* CONTROL_PURGE, else zeros */
+};
+
+/* -- the launcher's side -- */
+struct control {
+	int epoll_fd; /* readable when control_serve() has something to do; -1 = not open */
+	int listen_fd;
+	int fd;         /* the caller; -1 = none */
+	bool asked;     /* the request has come */
+	bool answered;  /* the exit status is in out */
+	struct buf out; /* packets, each with its length in front */
+	char path[108];
+};
+
+int control_open(struct control *c, const char *state_dir, struct err *e) must_check;
+void control_close(struct control *c);
+
+/* Take what came and send what the caller takes.  True with the request of a new caller. */
+bool control_serve(struct control *c, struct control_request *ret);
+
+/* One line of the answer, for standard error or output.  Without a caller it is dropped. */
+void control_line(struct control *c, bool error, const char *text);
+
+/* The end of the answer. */
+void control_end(struct control *c, int exit_status);
+
+/* -- the operator's side -- */
+
+/* Ask the daemon of state_dir and wait.  The exit status it says, or -1 with e. */
+int control_ask(const char *state_dir, const struct control_request *request, struct err *e)
+	must_check;
+
+#endif
