@@ -472,6 +472,8 @@ static const char *failure_code(int code)
 	case SANDBOX_START_FAILED:
 	case TURNS_NOT_PROVEN:
 		return "sandbox_unavailable";
+	case SANDBOX_LIMIT:
+		return "sandbox_limit";
 	case TURNS_WAITING_LIMIT:
 		return "waiting_turn_limit";
 	case MODEL_FAILED:

@@ -1,0 +1,288 @@
+/*
+ * test_world.h - for the tests of this folder: the scheduler on a real store, with the
+ * real guest below a fake launcher.
+ */
+#ifndef DAEMON_TURN_TEST_WORLD_H
+#define DAEMON_TURN_TEST_WORLD_H
+
+/* clang-format off */
+#include "common/test.h"
+#include "daemon/sandbox/fake_launcher.h"
+#include "daemon/store/test_fixture.h"
+#include "daemon/turn/queue.h"
+/* clang-format on */
+
+#include <signal.h>
+
+static struct fake fake;
+static struct sandboxes *boxes;
+static struct bus *bus;
+static struct turns *turns;
+
+static const struct turns_conf usual = {
+	.max_running = 8,
+	.max_running_tenant = 8,
+	.max_queued = 64,
+	.max_queued_tenant = 64,
+	.max_waiting_tenant = 8,
+	.max_queued_bytes = 1 << 24,
+	.max_queued_bytes_tenant = 1 << 24,
+	.proof_ms = 20000,
+};
+
+/* A tenant of the test's own. */
+static inline struct uuid new_tenant(void)
+{
+	return uuid_new();
+}
+
+static inline void start_turns(const struct turns_conf *base)
+{
+	struct turns_conf conf = *base;
+
+	conf.store = store;
+	conf.sandboxes = boxes;
+	conf.bus = bus;
+	assert_ok(turns_start(&conf, &turns, &e));
+}
+
+static inline void begin(const struct turns_conf *conf, void (*behave)(struct guest *g))
+{
+	const struct bus_conf bus_conf = { .generation = store_generation(store),
+		                           .replay_events = 1000,
+		                           .replay_bytes = 1 << 22,
+		                           .tenant_subscribers = 8 };
+	struct sandboxes_conf boxes_conf = { .start_timeout_ms = 10000,
+		                             .idle_ms = 60000,
+		                             .max_active = 64 };
+
+	fake_begin(&fake, behave);
+	boxes_conf.launcher_sock = fake.server_end;
+	assert_ok(bus_new(&bus_conf, &bus, &e));
+	assert_ok(sandboxes_start(&boxes_conf, &boxes, &e));
+	start_turns(conf);
+}
+
+static inline void end(void)
+{
+	turns_stop(&turns);
+	sandboxes_stop(&boxes);
+	fake_end(&fake);
+	bus_free(&bus);
+}
+
+/* -- turns ------------------------------------------------------------------------------ */
+
+static inline int submit_in(const struct uuid *tenant, const struct session *s, const char *input,
+                            struct uuid *ret)
+{
+	struct turn t = { .session = s->id, .input = strdup(input) };
+	int rc;
+
+	e.code = 0;
+	rc = turns_submit(turns, tenant, &t, &e);
+	*ret = t.id;
+	turn_release(&t);
+	return rc;
+}
+
+/* The guest runs on this machine, which has no /workspace. */
+static inline struct session session_here(const struct uuid *tenant)
+{
+	struct session s = { .id = uuid_new(), .model = "demo", .cwd = "/tmp" };
+
+	s.created_ms = s.updated_ms = clock_wall_ms();
+	assert_ok(session_insert(store, tenant, &s, NULL, &e));
+	return s;
+}
+
+static inline struct uuid submit(const struct uuid *tenant, const char *input)
+{
+	const struct session s = session_here(tenant);
+	struct uuid id;
+
+	assert_ok(submit_in(tenant, &s, input, &id));
+	return id;
+}
+
+static inline enum turn_state state_of(const struct uuid *tenant, const struct uuid *id,
+                                       char *ret_code)
+{
+	struct turn t;
+	enum turn_state state;
+
+	assert_ok(turn_get(store, tenant, id, &t, &e));
+	state = t.state;
+	if (ret_code)
+		(void)snprintf(ret_code, sizeof(t.error_code), "%s", t.error_code);
+	turn_release(&t);
+	return state;
+}
+
+static inline void wait_state(const struct uuid *tenant, const struct uuid *id,
+                              enum turn_state state)
+{
+	enum turn_state now = TURN_QUEUED;
+
+	for (int i = 0; i < 3000; i++) {
+		now = state_of(tenant, id, NULL);
+		if (now == state)
+			return;
+		(void)usleep(5000);
+	}
+	print_error("turn %s is %s, not %s\n", id->text, turn_state_name(now),
+	            turn_state_name(state));
+	fail();
+}
+
+static inline void wait_failed(const struct uuid *tenant, const struct uuid *id, const char *code)
+{
+	char found[64];
+
+	wait_state(tenant, id, TURN_FAILED);
+	(void)state_of(tenant, id, found);
+	assert_string_equal(found, code);
+}
+
+/* The last result of the turn's calls; owned by the caller. */
+static inline char *last_result(const struct uuid *tenant, const struct uuid *id)
+{
+	struct item_list list;
+	char *text = NULL;
+
+	assert_ok(turn_items(store, tenant, id, &list, &e));
+	for (size_t i = 0; i < list.count; i++) {
+		if (list.items[i].kind != ITEM_TOOL_RESULT)
+			continue;
+		free(text);
+		text = strdup(list.items[i].body);
+	}
+	item_list_release(&list);
+	return text;
+}
+
+static inline void assert_result(const struct uuid *tenant, const struct uuid *id, const char *want)
+{
+	auto_free char *text = last_result(tenant, id);
+
+	if (!text || strncmp(text, want, strlen(want)) != 0) {
+		print_error("result: %s\n", text ? text : "none");
+		fail();
+	}
+}
+
+/* -- requests ----------------------------------------------------------------------------- */
+
+static inline void take_request(void *ctx, const struct request *q)
+{
+	*(struct uuid *)ctx = q->id;
+}
+
+static inline struct uuid request_of(const struct uuid *tenant, const struct uuid *turn)
+{
+	const struct request_page page = { turn, 10 };
+	struct uuid id = { "" };
+
+	wait_state(tenant, turn, TURN_WAITING);
+	assert_ok(request_list(store, tenant, &page, take_request, &id, &e));
+	assert_string_not_equal(id.text, "");
+	return id;
+}
+
+static inline int answer(const struct uuid *tenant, const struct uuid *id, const char *decision,
+                         struct err *ret_err)
+{
+	const struct answer a = { decision, NULL };
+	struct request q;
+	int rc = turns_answer(turns, tenant, id, &a, &q, ret_err);
+
+	if (rc == 0)
+		request_release(&q);
+	return rc;
+}
+
+static inline int cancel(const struct uuid *tenant, const struct uuid *id, struct turn *ret,
+                         struct err *ret_err)
+{
+	uint64_t began = clock_mono_ms();
+	int rc = turns_cancel(turns, tenant, id, ret, ret_err);
+
+	assert_true(clock_mono_ms() - began < 2000);
+	return rc;
+}
+
+static inline void cancel_ok(const struct uuid *tenant, const struct uuid *id)
+{
+	struct turn t;
+
+	assert_ok(cancel(tenant, id, &t, &e));
+	assert_int_equal(t.state, TURN_CANCELLED);
+	turn_release(&t);
+}
+
+/* -- the database, from the side ------------------------------------------------------------ */
+
+static inline struct pg *owner_of(const struct uuid *tenant)
+{
+	struct pg *pg = NULL;
+	char hex[33], name[64];
+
+	uuid_hex(tenant, hex);
+	(void)snprintf(name, sizeof(name), "ct_%s", hex);
+	assert_ok(pg_connect(cluster.socket_dir, OWNER_ROLE, name, &pg, &e));
+	return pg;
+}
+
+/* Hold the turn's row, so that every step of it blocks in the store. */
+static inline struct pg *lock_row(const struct uuid *tenant, const struct uuid *turn)
+{
+	struct pg *pg = owner_of(tenant);
+	char sql[200];
+
+	(void)snprintf(sql, sizeof(sql), "BEGIN; SELECT FROM app.turn WHERE id = '%s' FOR UPDATE",
+	               turn->text);
+	assert_ok(pg_script(pg, sql, &e));
+	return pg;
+}
+
+/* To each child of the postmaster; only to those that serve tenants, when so wanted. */
+static inline void signal_backends(bool tenants_only, int sig)
+{
+	char path[64], line[4096], name[64];
+	FILE *f;
+	size_t n;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", cluster.pid, cluster.pid);
+	f = fopen(path, "re");
+	n = f ? fread(line, 1, sizeof(line) - 1, f) : 0;
+	line[n] = '\0';
+	if (f)
+		(void)fclose(f);
+	for (char *at = line; *at; at += strspn(at, " ")) {
+		pid_t child = (pid_t)strtol(at, &at, 10);
+
+		(void)snprintf(path, sizeof(path), "/proc/%d/cmdline", child);
+		f = fopen(path, "re");
+		n = f ? fread(name, 1, sizeof(name) - 1, f) : 0;
+		name[n] = '\0';
+		if (f)
+			(void)fclose(f);
+		if (child > 0 && (!tenants_only || strstr(name, "postgres: cr_")))
+			(void)kill(child, sig);
+	}
+}
+
+/* Nothing of PostgreSQL answers any more; and again. */
+static inline void freeze(void)
+{
+	(void)kill(cluster.pid, SIGSTOP);
+	signal_backends(false, SIGSTOP);
+}
+
+static inline void thaw(void)
+{
+	signal_backends(false, SIGCONT);
+	(void)kill(cluster.pid, SIGCONT);
+}
+
+#endif
