@@ -1,6 +1,7 @@
 """Fixtures. Most tests share one daemon; those that kill things make their own."""
 
 import os
+import shutil
 import signal
 import sys
 
@@ -60,6 +61,8 @@ def make_daemon(world):
     for daemon in made:
         daemon.kill()
     world.expect_nobody()
+    for daemon in made:
+        shutil.rmtree(daemon.var, ignore_errors=True)
 
 
 @pytest.fixture
