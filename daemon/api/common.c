@@ -33,7 +33,11 @@ void api_fail(const struct http_request *req, struct http_response *res, const s
 			continue;
 		if (failures[i].retry)
 			http_set_header(res, "Retry-After", "1");
-		http_error(req, res, failures[i].status, failures[i].name, "%s", e->text);
+		/* Its text names paths and roles, which are the operator's to know. */
+		if (e->code == STORE_UNAVAILABLE)
+			log_warn("request %s: %s", req->request_id, e->text);
+		http_error(req, res, failures[i].status, failures[i].name, "%s",
+		           e->code == STORE_UNAVAILABLE ? "the database does not answer" : e->text);
 		return;
 	}
 	log_error("request %s: %s", req->request_id, e->text);
