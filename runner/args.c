@@ -13,6 +13,7 @@ enum option_kind {
 	OPTION_TENANT,
 	OPTION_PATH,
 	OPTION_PLACE_ID,
+	OPTION_PART,
 	OPTION_BOUNDARY,
 	OPTION_CONFINE,
 	OPTION_CPUS,
@@ -44,9 +45,11 @@ struct option_row {
 static const struct option_row options[] = {
 	{ "--tenant", "UUID", "whose sandbox this is", AT(tenant), OPTION_TENANT, ONCE },
 	{ "--workspace", "PATH", "directory that the sandbox sees as /workspace", AT(workspace),
-	  OPTION_PATH, ONCE },
+	  OPTION_PATH, MAYBE },
 	{ "--workspace-id", "DEV:INO", "what it must be, as stat(2) numbers it", AT(workspace_id),
-	  OPTION_PLACE_ID, ONCE },
+	  OPTION_PLACE_ID, MAYBE },
+	{ "--workspace-part", "DEV:INO:PATH", "instead: seen below /workspace by its last name",
+	  AT(parts), OPTION_PART, OFTEN },
 	{ "--state", "PATH", "directory that the sandbox sees as /state", AT(state), OPTION_PATH,
 	  ONCE },
 	{ "--state-id", "DEV:INO", "what it must be", AT(state_id), OPTION_PLACE_ID, ONCE },
@@ -136,6 +139,35 @@ static int parse_path(const char *name, const char *value, const char **ret, str
 		if ((unsigned char)*p < 0x20)
 			return err_set(e, EINVAL, "%s: control character in the path", name);
 	*ret = value;
+	return 0;
+}
+
+static int parse_part(const char *name, const char *value, struct runner_args *a, struct err *e)
+{
+	struct part *part = &a->parts[a->n_parts];
+	const char *rest;
+
+	if (a->n_parts == PARTS_MAX)
+		return err_set(e, EINVAL, "%s: more than %d of them", name, PARTS_MAX);
+	if (!parse_number(value, ':', &part->id.device, &rest) ||
+	    !parse_number(rest, ':', &part->id.inode, &rest))
+		return err_set(e, EINVAL, "%s: not DEV:INO:PATH", name);
+	if (parse_path(name, rest, &part->path, e) < 0)
+		return -1;
+	if (!strrchr(rest, '/')[1])
+		return err_set(e, EINVAL, "%s: a path without a last name", name);
+	a->n_parts++;
+	return 0;
+}
+
+static int check_workspace(const struct runner_args *a, bool id_given, struct err *e)
+{
+	if (a->n_parts && (a->workspace || id_given))
+		return err_set(e, EINVAL, "--workspace and --workspace-part exclude one another");
+	if (!a->n_parts && !a->workspace)
+		return err_set(e, EINVAL, "--workspace is missing; see --help");
+	if (!a->n_parts && !id_given)
+		return err_set(e, EINVAL, "--workspace-id is missing; see --help");
 	return 0;
 }
 
@@ -238,6 +270,8 @@ static int parse_value(const struct option_row *row, const char *value, struct r
 		if (!args_place_id(value, field))
 			return err_set(e, EINVAL, "%s: not DEV:INO in decimal", row->name);
 		return 0;
+	case OPTION_PART:
+		return parse_part(row->name, value, a, e);
 	case OPTION_BOUNDARY:
 		return parse_boundary(row->name, value, field, e);
 	case OPTION_CONFINE:
@@ -296,6 +330,8 @@ int args_parse(int argc, char *const *argv, struct runner_args *ret, struct err 
 	for (size_t k = 0; k < ARRAY_LEN(options); k++)
 		if (!seen[k] && options[k].count == ONCE)
 			return err_set(e, EINVAL, "%s is missing; see --help", options[k].name);
+	if (check_workspace(&a, seen[find_option("--workspace-id")], e) < 0)
+		return -1;
 	if (a.boundary == BOUNDARY_SERVICE && !a.cgroup)
 		return err_set(e, EINVAL, "--boundary service needs --cgroup");
 	if (a.boundary != BOUNDARY_SERVICE && a.cgroup)

@@ -36,11 +36,21 @@ struct limits {
 	uint32_t processes; /* of the tenant, inside */
 };
 
+/* Several directories as one workspace: the sandbox sees each below it, by its last name. */
+#define PARTS_MAX 16
+
+struct part {
+	const char *path;
+	struct place_id id;
+};
+
 /* All strings are borrowed from argv. */
 struct runner_args {
 	struct uuid tenant;
-	const char *workspace;
+	const char *workspace; /* NULL with parts */
 	struct place_id workspace_id;
+	struct part parts[PARTS_MAX];
+	size_t n_parts;
 	const char *state;
 	struct place_id state_id;
 	const char *rootfs;

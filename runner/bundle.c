@@ -30,7 +30,8 @@ static const struct mount_row mounts[] = {
 	{ "/tmp", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=1777" }, 8 },
 	{ "/var/tmp", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=1777" }, 32 },
 	{ "/run", "tmpfs", "tmpfs", { "nosuid", "nodev", "mode=755" }, 128 },
-	{ "/workspace", "bind", BUNDLE_WORKSPACE, { "bind", "rw", "nosuid", "nodev" } },
+	/* With what is mounted below it, which is the parts of a workspace that has some. */
+	{ "/workspace", "bind", BUNDLE_WORKSPACE, { "rbind", "rw", "nosuid", "nodev" } },
 	{ "/state", "bind", BUNDLE_STATE, { "bind", "rw", "nosuid", "nodev" } },
 };
 

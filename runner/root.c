@@ -5,7 +5,8 @@
  *
  *   /rootfs       the root filesystem, read-only, with the guest and the resolver's
  *                 address bound over two files of it
- *   /workspace    the tenant's two directories, without set-user-ID and devices
+ *   /workspace    the tenant's two directories, without set-user-ID and devices;
+ *                 or its parts, each below it, on a directory that nobody can write to
  *   /state
  *   /runsc        the gVisor binary, read-only
  *   /bundle       config.json
@@ -25,6 +26,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -86,6 +88,36 @@ static int bind_place(const char *path, const struct place_id *id, const char *t
 	if (place_open_dir(path, id, &fd, e) < 0)
 		return -1;
 	return bind_fd(fd, to, MOUNT_ATTR_NODEV, e);
+}
+
+/* What lies beside the parts would be kept in memory, and gone with the sandbox. */
+static int bind_parts(const struct runner_args *args, struct err *e)
+{
+	struct mount_attr attr = { .attr_set = MOUNT_ATTR_RDONLY };
+	char to[NAME_MAX + sizeof("workspace/")];
+
+	if (mount("tmpfs", "workspace", "tmpfs", MS_NOSUID | MS_NODEV,
+	          "mode=0755,size=64k,nr_inodes=32") < 0)
+		return err_errno(e, "mount a tmpfs for the parts of the workspace");
+	for (size_t i = 0; i < args->n_parts; i++) {
+		const struct part *part = &args->parts[i];
+
+		(void)snprintf(to, sizeof(to), "workspace%s", strrchr(part->path, '/'));
+		if (mkdir(to, 0755) < 0)
+			return err_errno(e, "make %s", to);
+		if (bind_place(part->path, &part->id, to, e) < 0)
+			return -1;
+	}
+	if (mount_setattr(AT_FDCWD, "workspace", 0, &attr, sizeof(attr)) < 0)
+		return err_errno(e, "make the workspace of parts read-only");
+	return 0;
+}
+
+static int bind_workspace(const struct runner_args *args, struct err *e)
+{
+	if (args->n_parts)
+		return bind_parts(args, e);
+	return bind_place(args->workspace, &args->workspace_id, "workspace", e);
 }
 
 static int make_skeleton(const char *mount_point, struct err *e)
@@ -195,7 +227,7 @@ int root_enter(const struct runner_args *args, const char *mount_point, const ch
 	    cover_meminfo(args->limits.memory, e) < 0 ||
 	    bind_path("/dev/null", "dev/null", 0, e) < 0 || fill_rootfs(args, e) < 0 ||
 	    bind_path(args->runsc, "runsc", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, e) < 0 ||
-	    bind_place(args->workspace, &args->workspace_id, "workspace", e) < 0 ||
+	    bind_workspace(args, e) < 0 ||
 	    bind_place(args->state, &args->state_id, "state", e) < 0 ||
 	    write_file("bundle/config.json", config, config_len, e) < 0)
 		return -1;

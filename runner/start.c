@@ -107,14 +107,36 @@ static int check_apart(const char *a, const char *what_a, const char *b, const c
 	               a, what_b, b);
 }
 
+static int check_workspace(const struct runner_args *a, const char *path, const struct place_id *id,
+                           struct err *e)
+{
+	if (check_apart(path, "workspace", a->state, "state directory", e) < 0 ||
+	    check_apart(path, "workspace", a->runtime_dir, "runtime directory", e) < 0)
+		return -1;
+	return check_place(path, id, e) < 0 ? err_wrap(e, "workspace") : 0;
+}
+
+static int check_parts(const struct runner_args *a, struct err *e)
+{
+	for (size_t i = 0; i < a->n_parts; i++) {
+		const struct part *part = &a->parts[i];
+
+		if (check_workspace(a, part->path, &part->id, e) < 0)
+			return -1;
+		for (size_t k = 0; k < i; k++)
+			if (check_apart(part->path, "part", a->parts[k].path, "part", e) < 0)
+				return -1;
+	}
+	return 0;
+}
+
 static int stage_places(const struct runner_args *a, struct err *e)
 {
-	if (check_apart(a->workspace, "workspace", a->state, "state directory", e) < 0 ||
-	    check_apart(a->workspace, "workspace", a->runtime_dir, "runtime directory", e) < 0 ||
-	    check_apart(a->state, "state directory", a->runtime_dir, "runtime directory", e) < 0)
+	if (check_apart(a->state, "state directory", a->runtime_dir, "runtime directory", e) < 0 ||
+	    check_parts(a, e) < 0)
 		return -1;
-	if (check_place(a->workspace, &a->workspace_id, e) < 0)
-		return err_wrap(e, "workspace");
+	if (a->workspace && check_workspace(a, a->workspace, &a->workspace_id, e) < 0)
+		return -1;
 	if (check_place(a->state, &a->state_id, e) < 0)
 		return err_wrap(e, "state directory");
 	return 0;

@@ -38,9 +38,14 @@ extern const size_t api_openapi_len;
 
 /* -- shared by the resources -- */
 
+static inline const struct tenant *api_caller(const struct http_request *req)
+{
+	return ((const struct caller *)req->principal)->tenant;
+}
+
 static inline const struct uuid *api_tenant(const struct http_request *req)
 {
-	return &((const struct caller *)req->principal)->tenant->id;
+	return &api_caller(req)->id;
 }
 
 /* Answer with the status and code that belong to e. */

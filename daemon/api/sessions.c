@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORKSPACE "/workspace"
+#define WORKSPACE     "/workspace"
+#define HOST_PATH_MAX 4096
 
 struct json *api_session_json(const struct session *s)
 {
@@ -55,11 +56,19 @@ static bool walk(struct buf *out, const char *segment, size_t len)
 	return true;
 }
 
-static bool resolve(const char *text, char ret_cwd[SESSION_CWD_MAX + 1])
+static bool in_workspace(const struct buf *path)
 {
-	auto_buf struct buf out = BUF_INIT(SESSION_CWD_MAX);
-	const char *at = text;
 	size_t n = strlen(WORKSPACE);
+
+	return !buf_failed(path) && path->len >= n && memcmp(path->data, WORKSPACE, n) == 0 &&
+	       (!path->data[n] || path->data[n] == '/');
+}
+
+static bool resolve(const struct tenant *tenant, const char *text,
+                    char ret_cwd[SESSION_CWD_MAX + 1])
+{
+	auto_buf struct buf out = BUF_INIT(HOST_PATH_MAX), guest = BUF_INIT(HOST_PATH_MAX);
+	const char *at = text;
 
 	if (*text != '/')
 		buf_adds(&out, WORKSPACE);
@@ -70,8 +79,12 @@ static bool resolve(const char *text, char ret_cwd[SESSION_CWD_MAX + 1])
 			return false;
 		at += len + (at[len] == '/');
 	}
-	if (buf_failed(&out) || out.len < n || memcmp(out.data, WORKSPACE, n) != 0 ||
-	    (out.data[n] && out.data[n] != '/'))
+	if (!in_workspace(&out) && !buf_failed(&out) && out.data &&
+	    registry_guest_path(tenant, out.data, &guest)) {
+		buf_reset(&out);
+		buf_adds(&out, guest.data);
+	}
+	if (!in_workspace(&out) || out.len > SESSION_CWD_MAX)
 		return false;
 	memcpy(ret_cwd, out.data, out.len + 1);
 	return true;
@@ -80,7 +93,7 @@ static bool resolve(const char *text, char ret_cwd[SESSION_CWD_MAX + 1])
 bool sessions_cwd(const struct http_request *req, struct http_response *res, const char *text,
                   char ret_cwd[SESSION_CWD_MAX + 1])
 {
-	if (resolve(text, ret_cwd))
+	if (resolve(api_caller(req), text, ret_cwd))
 		return true;
 	http_error(req, res, 403, "workspace_not_allowed",
 	           "cwd: not below " WORKSPACE ", or longer than %d bytes", SESSION_CWD_MAX);

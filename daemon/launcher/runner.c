@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,13 +21,14 @@
 #define NUMBER_SIZE   24
 
 /* Fixed words, and two for each network that is named. */
-#define WORDS_MAX (64 + 2 * (EGRESS_ALLOW_MAX + LAUNCHER_HOSTS_MAX))
+#define WORDS_MAX (64 + 2 * REGISTRY_MAX_PARTS + 2 * (EGRESS_ALLOW_MAX + LAUNCHER_HOSTS_MAX))
 
 /* Everything the child needs, made before the fork. */
 struct plan {
 	const char *program;
 	char workspace_id[PLACE_ID_SIZE];
 	char state_id[PLACE_ID_SIZE];
+	char parts[REGISTRY_MAX_PARTS][PLACE_ID_SIZE + PATH_MAX];
 	char cpus[NUMBER_SIZE], memory[NUMBER_SIZE], processes[NUMBER_SIZE];
 	struct state_tenant state;
 	size_t words;
@@ -51,8 +53,12 @@ static void add_places(struct plan *p, const struct launcher_conf *conf,
 	p->argv[p->words++] = conf->runner;
 	p->argv[p->words++] = "serve";
 	add(p, "--tenant", tenant->id.text);
-	add(p, "--workspace", tenant->workspace);
-	add(p, "--workspace-id", p->workspace_id);
+	if (!tenant->part_count) {
+		add(p, "--workspace", tenant->workspace);
+		add(p, "--workspace-id", p->workspace_id);
+	}
+	for (size_t i = 0; i < tenant->part_count; i++)
+		add(p, "--workspace-part", p->parts[i]);
 	add(p, "--state", p->state.state);
 	add(p, "--state-id", p->state_id);
 	add(p, "--rootfs", conf->rootfs);
@@ -95,6 +101,10 @@ static int make_plan(const struct runner_ground *g, const struct tenant *tenant,
 		return err_set(e, E2BIG, "more than %d host addresses", LAUNCHER_HOSTS_MAX);
 	place_id(p->workspace_id, tenant->place.device, tenant->place.inode);
 	place_id(p->state_id, p->state.device, p->state.inode);
+	for (size_t i = 0; i < tenant->part_count; i++)
+		(void)snprintf(p->parts[i], sizeof(p->parts[i]), "%" PRIu64 ":%" PRIu64 ":%s",
+		               tenant->parts[i].place.device, tenant->parts[i].place.inode,
+		               tenant->parts[i].path);
 	p->program = g->conf->runner;
 	add_places(p, g->conf, tenant);
 	if (g->cgroup)

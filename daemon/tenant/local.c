@@ -110,3 +110,22 @@ int registry_local(char *const *roots, size_t n, const char *state_dir, const un
 	*ret = r;
 	return 0;
 }
+
+bool registry_guest_path(const struct tenant *t, const char *path, struct buf *out)
+{
+	if (strcmp(t->id.text, REGISTRY_LOCAL_ID) != 0)
+		return false;
+	if (!t->part_count && trusted_path_inside(path, t->workspace)) {
+		buf_addf(out, "/workspace%s", path + strlen(t->workspace));
+		return true;
+	}
+	for (size_t i = 0; i < t->part_count; i++) {
+		const struct part *part = &t->parts[i];
+
+		if (!trusted_path_inside(path, part->path))
+			continue;
+		buf_addf(out, "/workspace/%s%s", part->name, path + strlen(part->path));
+		return true;
+	}
+	return false;
+}

@@ -9,6 +9,7 @@
 #define DAEMON_TENANT_REGISTRY_H
 
 #include "common/attr.h"
+#include "common/buf.h"
 #include "common/err.h"
 #include "common/id.h"
 #include "daemon/tenant/policy.h"
@@ -77,6 +78,13 @@ int registry_load(const char *path, const char *state_dir, struct registry **ret
  */
 int registry_local(char *const *roots, size_t n, const char *state_dir, const unsigned char *digest,
                    struct registry **ret, struct err *e) must_check;
+
+/*
+ * Local mode: append where the sandbox sees path, which is absolute and has no empty, "." or
+ * ".." component.  By its letters alone.  False when that is nowhere, or the tenant is none of
+ * local mode.
+ */
+bool registry_guest_path(const struct tenant *t, const char *path, struct buf *out);
 
 /* What is in a token file (white space around it is cut off) as a digest. */
 int registry_token(const char *data, size_t len, unsigned char ret[TOKEN_DIGEST], struct err *e)
