@@ -177,7 +177,7 @@ class Contract:
             if str(status) not in operation["responses"]:
                 raise Broken(f"{method} {target}: status {status} is not described")
             return self.deref(operation["responses"][str(status)])
-        others = {400: "BadRequest", 401: "Unauthorized",
+        others = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden",
                   **({405: "MethodNotAllowed"} if path else {404: "NoRoute"})}
         if status not in others:
             raise Broken(f"{method} {target}: status {status} for what is not described")
