@@ -281,6 +281,6 @@ void turns_end(const struct http_request *req, struct http_response *res, void *
 		api_fail_about(req, res, "turn", &e);
 		return;
 	}
-	api_json(res, turn_state_terminal(t.state) ? 200 : 202, api_turn_json(&t));
+	api_json(res, 200, api_turn_json(&t));
 	turn_release(&t);
 }

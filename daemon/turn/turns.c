@@ -99,9 +99,10 @@ static int check_limits(const struct job *job, struct err *e)
 /* Counted as queued before it is stored, so that limits hold and nothing is undone. */
 static int admit(struct job *job, struct err *e)
 {
+	struct turns *ts = job->turns;
 	int rc;
 
-	pthread_mutex_lock(&job->turns->lock);
+	pthread_mutex_lock(&ts->lock);
 	rc = check_limits(job, e);
 	if (rc == 0) {
 		job_add(job);
@@ -109,7 +110,7 @@ static int admit(struct job *job, struct err *e)
 	} else {
 		job_unref(job);
 	}
-	pthread_mutex_unlock(&job->turns->lock);
+	pthread_mutex_unlock(&ts->lock);
 	return rc;
 }
 
