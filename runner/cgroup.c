@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/magic.h>
 #include <poll.h>
 #include <stdio.h>
@@ -23,30 +24,33 @@
 #include <unistd.h>
 
 #define FILE_MAX        (256U << 10)
-#define REMOVE_TIMEOUT  5000 /* ms for what a predecessor left */
-#define POLL_MS         50   /* events may be lost on the way; then look again */
-#define CPU_PERIOD      100000
-#define PIDS_BASE       64 /* host tasks of an idle sandbox, and some */
-#define PIDS_A_PROCESS  3  /* host tasks for one process of the tenant, and some */
+#define REMOVE_TIMEOUT  5000    /* ms for what a predecessor left */
+#define POLL_MS         50      /* events may be lost on the way; then look again */
+#define CPU_PERIOD      100000U /* microseconds */
+#define PIDS_BASE       64      /* host tasks of an idle sandbox, and some */
+#define PIDS_A_PROCESS  3       /* host tasks for one process of the tenant, and some */
 #define SUPERVISOR      "supervisor"
 #define SANDBOXES       "sandboxes"
 #define SUBTREE_CONTROL "cgroup.subtree_control"
 
-/* Read a small file below dir without its last newline; owned by the caller. */
-static int read_file(int dir, const char *name, char **ret, struct err *e)
+/* A small file below dir without its last newline, owned by the caller; NULL on failure. */
+static char *read_file(int dir, const char *name, struct err *e)
 {
 	auto_close int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	auto_free char *text = NULL;
-	size_t len;
+	size_t len = 0;
 
-	if (fd < 0)
-		return err_errno(e, "open %s", name);
-	if (fd_read_all(fd, FILE_MAX, &text, &len, e) < 0)
-		return err_wrap(e, "read %s", name);
-	if (len > 0 && text[len - 1] == '\n')
+	if (fd < 0) {
+		err_errno(e, "open %s", name);
+		return NULL;
+	}
+	if (fd_read_all(fd, FILE_MAX, &text, &len, e) < 0) {
+		err_wrap(e, "read %s", name);
+		return NULL;
+	}
+	if (text && len > 0 && text[len - 1] == '\n')
 		text[len - 1] = '\0';
-	*ret = mem_take(&text);
-	return 0;
+	return mem_take(&text);
 }
 
 static int write_file(int dir, const char *name, const char *text, struct err *e)
@@ -91,9 +95,9 @@ static size_t count_words(const char *text)
 static int check_controllers(int dir, const char *file, bool exactly, struct err *e)
 {
 	static const char *const needed[] = { "cpu", "memory", "pids" };
-	auto_free char *text = NULL;
+	auto_free char *text = read_file(dir, file, e);
 
-	if (read_file(dir, file, &text, e) < 0)
+	if (!text)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(needed); i++)
 		if (!has_word(text, needed[i]))
@@ -109,11 +113,10 @@ static int check_controllers(int dir, const char *file, bool exactly, struct err
 
 static int check_inner(int dir, struct err *e)
 {
-	auto_free char *type = NULL;
-	auto_free char *procs = NULL;
+	auto_free char *type = read_file(dir, "cgroup.type", e);
+	auto_free char *procs = type ? read_file(dir, "cgroup.procs", e) : NULL;
 
-	if (read_file(dir, "cgroup.type", &type, e) < 0 ||
-	    read_file(dir, "cgroup.procs", &procs, e) < 0)
+	if (!type || !procs)
 		return -1;
 	if (strcmp(type, "domain") != 0)
 		return err_set(e, EINVAL, "its type is '%.40s', not domain", type);
@@ -137,8 +140,10 @@ static int check_self(int dir, pid_t self, struct err *e)
 	char pid[16];
 
 	(void)snprintf(pid, sizeof(pid), "%d", self);
-	if (open_below(dir, SUPERVISOR, &supervisor, e) < 0 ||
-	    read_file(supervisor, "cgroup.procs", &procs, e) < 0)
+	if (open_below(dir, SUPERVISOR, &supervisor, e) < 0)
+		return -1;
+	procs = read_file(supervisor, "cgroup.procs", e);
+	if (!procs)
 		return -1;
 	if (!has_word(procs, pid))
 		return err_set(e, EINVAL, "this runner is not in its %s", SUPERVISOR);
@@ -191,12 +196,11 @@ static void settings_of(const struct limits *l, struct setting ret[SETTINGS])
 	for (int i = 0; i < SETTINGS; i++)
 		ret[i] = (struct setting){ "", "0" };
 	ret[0].file = "cpu.max";
-	(void)snprintf(ret[0].value, sizeof(ret[0].value), "%llu %d",
-	               (unsigned long long)l->cpus * CPU_PERIOD / 100, CPU_PERIOD);
+	(void)snprintf(ret[0].value, sizeof(ret[0].value), "%u %u", l->cpus * (CPU_PERIOD / 100),
+	               CPU_PERIOD);
 	ret[1].file = "memory.max";
 	/* The kernel counts pages. */
-	(void)snprintf(ret[1].value, sizeof(ret[1].value), "%llu",
-	               (unsigned long long)(l->memory / page * page));
+	(void)snprintf(ret[1].value, sizeof(ret[1].value), "%" PRIu64, l->memory / page * page);
 	ret[2].file = "memory.swap.max";
 	ret[3].file = "memory.oom.group";
 	(void)snprintf(ret[3].value, sizeof(ret[3].value), "1");
@@ -213,9 +217,9 @@ static int verify_limits(int leaf, const struct limits *limits, struct err *e)
 
 	settings_of(limits, settings);
 	for (int i = 0; i < SETTINGS; i++) {
-		auto_free char *text = NULL;
+		auto_free char *text = read_file(leaf, settings[i].file, e);
 
-		if (read_file(leaf, settings[i].file, &text, e) < 0)
+		if (!text)
 			return -1;
 		if (strcmp(text, settings[i].value) != 0)
 			return err_set(e, EPROTO, "%s is '%.60s', not '%s' as it was set",
@@ -252,10 +256,9 @@ uint64_t cgroup_counter(const char *text, const char *key)
 static bool is_empty(int leaf)
 {
 	struct err ignored = ERR_INIT;
-	auto_free char *text = NULL;
+	auto_free char *text = read_file(leaf, "cgroup.events", &ignored);
 
-	return read_file(leaf, "cgroup.events", &text, &ignored) == 0 &&
-	       strstr(text, "populated ") && cgroup_counter(text, "populated") == 0;
+	return text && strstr(text, "populated ") && cgroup_counter(text, "populated") == 0;
 }
 
 static bool await_empty(int leaf, uint64_t deadline_ms)
@@ -345,14 +348,13 @@ int cgroup_make(const char *path, const struct uuid *tenant, const struct limits
 
 int cgroup_verify(const struct cgroup *c, pid_t pid, struct err *e)
 {
-	auto_free char *procs = NULL;
-	char text[16];
+	auto_free char *procs = read_file(c->dir, "cgroup.procs", e);
+	char wanted[16];
 
-	(void)snprintf(text, sizeof(text), "%d", pid);
-	if (read_file(c->dir, "cgroup.procs", &procs, e) < 0 ||
-	    verify_limits(c->dir, &c->limits, e) < 0)
+	(void)snprintf(wanted, sizeof(wanted), "%d", pid);
+	if (!procs || verify_limits(c->dir, &c->limits, e) < 0)
 		return err_wrap(e, "the sandbox's own cgroup");
-	if (!has_word(procs, text))
+	if (!has_word(procs, wanted))
 		return err_set(e, EPROTO, "process %d of the sandbox is not in its cgroup", pid);
 	return 0;
 }
@@ -360,9 +362,9 @@ int cgroup_verify(const struct cgroup *c, pid_t pid, struct err *e)
 static uint64_t read_counter(int dir, const char *file, const char *key)
 {
 	struct err ignored = ERR_INIT;
-	auto_free char *text = NULL;
+	auto_free char *text = read_file(dir, file, &ignored);
 
-	return read_file(dir, file, &text, &ignored) == 0 ? cgroup_counter(text, key) : 0;
+	return text ? cgroup_counter(text, key) : 0;
 }
 
 enum cgroup_cause cgroup_cause(const struct cgroup *c)

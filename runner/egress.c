@@ -55,8 +55,8 @@ static const char *parse_prefix(const char *text, const char *ends, struct prefi
 
 static const char *parse_ports(const char *p, struct port_span *ret)
 {
-	uint32_t first;
-	uint32_t last;
+	uint32_t first = 0;
+	uint32_t last = 0;
 
 	p = parse_number(p, UINT16_MAX, "-,", &first);
 	last = first;

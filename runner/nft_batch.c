@@ -161,18 +161,15 @@ static int write_expr(struct nftnl_expr *x, void *ctx)
 	return 0;
 }
 
-bool nft_rule_text(const struct nftnl_rule *r, char ret_text[NFT_TEXT_SIZE])
+bool nft_rule_text(struct nftnl_rule *r, char ret_text[NFT_TEXT_SIZE])
 {
 	struct writer w = { .text = ret_text };
-	struct nftnl_rule *rule;
 
-	/* It is only read, whatever the prototype says. */
-	memcpy(&rule, &r, sizeof(r));
 	ret_text[0] = '\0';
-	return nftnl_expr_foreach(rule, write_expr, &w) >= 0;
+	return nftnl_expr_foreach(r, write_expr, &w) >= 0;
 }
 
-static bool keep_text(struct nft_batch *b, const struct nftnl_rule *r)
+static bool keep_text(struct nft_batch *b, struct nftnl_rule *r)
 {
 	struct nft_written *w = &b->rules[b->n_rules];
 

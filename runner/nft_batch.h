@@ -76,6 +76,6 @@ struct nftnl_rule *nft_rule_new(struct nft_batch *b, const char *chain);
 void nft_batch_rule(struct nft_batch *b, struct nftnl_rule *r);
 
 /* What a rule does, in the library's words; false when that does not fit. */
-bool nft_rule_text(const struct nftnl_rule *r, char ret_text[NFT_TEXT_SIZE]);
+bool nft_rule_text(struct nftnl_rule *r, char ret_text[NFT_TEXT_SIZE]);
 
 #endif

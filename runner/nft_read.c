@@ -87,7 +87,7 @@ static int take_chain(const struct nlmsghdr *m, void *ctx)
 }
 
 /* Rules come chain by chain in their order, so each must be the next one of its chain. */
-static void note_rule(struct found *f, const struct nftnl_rule *r)
+static void note_rule(struct found *f, struct nftnl_rule *r)
 {
 	const char *chain = nftnl_rule_get_str(r, NFTNL_RULE_CHAIN);
 	char text[NFT_TEXT_SIZE];
@@ -262,22 +262,15 @@ static int read_set(struct nl *nl, const char *name, struct content *c, struct e
 	return nl_query(nl, (void *)buf, take_elements, c, e);
 }
 
-/* d: spans expected; NULL: the endpoints of p. */
-static int verify_set(struct nl *nl, const char *name, const struct policy *p, const struct deny *d,
-                      struct err *e)
+static int compare(struct nl *nl, const char *name, struct content *wanted, struct err *e)
 {
 	auto_free struct content *held = calloc(1, sizeof(*held));
-	auto_free struct content *wanted = calloc(1, sizeof(*wanted));
 
-	if (!held || !wanted)
+	if (!held)
 		return err_set(e, ENOMEM, "no memory for a set");
-	held->endpoints = !d;
+	held->endpoints = wanted->endpoints;
 	if (read_set(nl, name, held, e) < 0)
 		return -1;
-	if (d)
-		expect_spans(wanted, d);
-	else
-		expect_endpoints(wanted, p);
 	qsort(held->at, held->n, sizeof(held->at[0]), order);
 	qsort(wanted->at, wanted->n, sizeof(wanted->at[0]), order);
 	if (held->malformed || wanted->malformed || held->n != wanted->n ||
@@ -286,12 +279,32 @@ static int verify_set(struct nl *nl, const char *name, const struct policy *p, c
 	return 0;
 }
 
+static int verify_spans(struct nl *nl, const char *name, const struct deny *d, struct err *e)
+{
+	auto_free struct content *wanted = calloc(1, sizeof(*wanted));
+
+	if (!wanted)
+		return err_set(e, ENOMEM, "no memory for a set");
+	expect_spans(wanted, d);
+	return compare(nl, name, wanted, e);
+}
+
+static int verify_endpoints(struct nl *nl, const struct policy *p, struct err *e)
+{
+	auto_free struct content *wanted = calloc(1, sizeof(*wanted));
+
+	if (!wanted)
+		return err_set(e, ENOMEM, "no memory for a set");
+	wanted->endpoints = true;
+	expect_endpoints(wanted, p);
+	return compare(nl, NFT_SET_ENDPOINTS, wanted, e);
+}
+
 int nft_verify(struct nl *nl, const struct policy *p, struct err *e)
 {
-	if (verify_rules(nl, p, e) < 0 || verify_set(nl, NFT_SET_LOCAL, p, &p->local, e) < 0 ||
-	    verify_set(nl, NFT_SET_DENIED, p, &p->denied, e) < 0 ||
-	    verify_set(nl, NFT_SET_ALLOWED, p, &p->allowed, e) < 0 ||
-	    verify_set(nl, NFT_SET_ENDPOINTS, p, NULL, e) < 0)
+	if (verify_rules(nl, p, e) < 0 || verify_spans(nl, NFT_SET_LOCAL, &p->local, e) < 0 ||
+	    verify_spans(nl, NFT_SET_DENIED, &p->denied, e) < 0 ||
+	    verify_spans(nl, NFT_SET_ALLOWED, &p->allowed, e) < 0 || verify_endpoints(nl, p, e) < 0)
 		return err_wrap(e, "read the packet rules back");
 	return 0;
 }

@@ -240,7 +240,7 @@ int probe_main(int argc, char *const *argv, struct err *e)
 {
 	const struct runsc_wish wish = { .network = true };
 	const char *arguments[RUNSC_ARGS_MAX];
-	struct runsc_facts facts;
+	struct runsc_facts facts = { "" };
 	bool usable;
 
 	if (argc != 4 || strcmp(argv[2], "--runsc") != 0 || argv[3][0] != '/') {
