@@ -9,6 +9,7 @@
  */
 #include "common/fd.h"
 #include "common/log.h"
+#include "daemon/doctor/doctor.h"
 #include "daemon/launcher/control.h"
 #include "daemon/launcher/launcher.h"
 #include "daemon/launcher/preflight.h"
@@ -108,26 +109,21 @@ static int make_canonical(char **path, struct err *e)
 }
 
 /* What the runner is given must be canonical: it follows no link. */
-static int settle_paths(struct options *o, char ret_state[PATH_MAX], struct err *e)
+static int settle_programs(struct options *o, struct err *e)
 {
 	char **const paths[] = { &o->runner, &o->guest,       &o->rootfs,
 		                 &o->runsc,  &o->slirp4netns, &o->postgres_bin };
 
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++)
-		if (make_canonical(paths[i], e) < 0)
+		if (*paths[i] && make_canonical(paths[i], e) < 0)
 			return -1;
-	return state_canonical(o->state, ret_state, e);
+	return 0;
 }
 
-static int run(const struct options *o, const char *state, struct registry *registry, struct err *e)
+static struct launcher_conf launcher_of(const struct options *o)
 {
-	struct server_conf server = {
-		.options = o,
-		.registry = registry,
-		.anyone = local_anyone(o, registry),
-	};
-	struct launcher_conf conf = {
-		.state_dir = state,
+	return (struct launcher_conf){
+		.state_dir = o->state,
 		.runner = o->runner,
 		.guest = o->guest,
 		.rootfs = o->rootfs,
@@ -139,12 +135,23 @@ static int run(const struct options *o, const char *state, struct registry *regi
 		.host_addresses = o->host_addresses.v,
 		.host_address_count = o->host_addresses.n,
 		.drain_seconds = o->drain_seconds,
-		.registry = registry,
-		.registry_path = o->tenants,
-		.server = server_main,
-		.ctx = &server,
 	};
+}
 
+static int run(const struct options *o, const char *state, struct registry *registry, struct err *e)
+{
+	struct server_conf server = {
+		.options = o,
+		.registry = registry,
+		.anyone = local_anyone(o, registry),
+	};
+	struct launcher_conf conf = launcher_of(o);
+
+	conf.state_dir = state;
+	conf.registry = registry;
+	conf.registry_path = o->tenants;
+	conf.server = server_main;
+	conf.ctx = &server;
 	log_setup("cloisterd", (enum log_level)o->log_level);
 	return launcher_run(&conf, e);
 }
@@ -159,7 +166,8 @@ static int serve(struct options *o)
 
 	local_take_token(&token);
 	if (preflight_self(&e) < 0 || raise_descriptor_limit(&e) < 0 ||
-	    settle_paths(o, state, &e) < 0 || local_check(o, &token, &e) < 0)
+	    settle_programs(o, &e) < 0 || state_canonical(o->state, state, &e) < 0 ||
+	    local_check(o, &token, &e) < 0)
 		return refuse(&e);
 	if (o->tenants)
 		loaded = registry_load(o->tenants, state, &registry, print_fault, stderr, &e);
@@ -169,6 +177,19 @@ static int serve(struct options *o)
 		return refuse(&e);
 	status = run(o, state, registry, &e);
 	return status < 0 ? refuse(&e) : status;
+}
+
+/* Its lines are all that is wanted, unless somebody wants to know everything. */
+static int doctor(struct options *o)
+{
+	struct doctor_conf conf = { .tenants = o->tenants };
+	struct err e = ERR_INIT;
+
+	if (raise_descriptor_limit(&e) < 0 || settle_programs(o, &e) < 0)
+		return refuse(&e);
+	conf.serve = launcher_of(o);
+	log_setup("cloisterd", o->log_level == LOG_DEBUG ? LOG_DEBUG : LOG_ERROR);
+	return doctor_run(&conf);
 }
 
 static int ask_running(const struct options *o)
@@ -203,7 +224,7 @@ static int dispatch(struct options *o)
 	case COMMAND_CHECK:
 		return check(o);
 	case COMMAND_DOCTOR:
-		return EXIT_REFUSED;
+		return doctor(o);
 	case COMMAND_RELOAD:
 	case COMMAND_TENANT:
 		return ask_running(o);
