@@ -275,6 +275,131 @@ static void test_doctor(void **state)
 	refuse("extra: unexpected; see cloisterd doctor --help", "doctor", NEEDED, "extra");
 }
 
+#define LOCAL \
+	"serve", "--workspace-root", "/w", "--state", "/s", "--rootfs", "/r", "--postgres-bin=/p"
+
+static void test_local_mode(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(&o, &e, LOCAL, "--boundary=development", "--workspace-root=/x",
+	                       "--token-file", "/t", "--cors-origin", "https://a.example",
+	                       "--cors-origin=http://[::1]:3000"),
+	                 0);
+	assert_null(o.tenants);
+	assert_int_equal(o.workspace_roots.n, 2);
+	assert_string_equal(o.workspace_roots.v[0], "/w");
+	assert_string_equal(o.workspace_roots.v[1], "/x");
+	assert_string_equal(o.token_file, "/t");
+	assert_int_equal(o.allow_remote, 0);
+	assert_int_equal(o.cors_origins.n, 2);
+	assert_string_equal(o.cors_origins.v[1], "http://[::1]:3000");
+	assert_true(options_host_is_local(&o));
+	refuse("--tenants and --workspace-root exclude one another", LOCAL, "--tenants", "/t");
+	refuse("--token-file: only in local mode, with --workspace-root", SERVE, "--token-file=/t");
+	refuse("--allow-remote: only in local mode, with --workspace-root", SERVE,
+	       "--allow-remote");
+	refuse("--allow-remote: takes no value", LOCAL, "--allow-remote=");
+	refuse("--token-file: given twice", LOCAL, "--token-file=/t", "--token-file=/t");
+}
+
+static void test_local_mode_stays_here(void **state)
+{
+	static const struct {
+		const char *host;
+		bool local;
+	} hosts[] = {
+		{ "127.0.0.1", true }, { "::1", true },       { "127.0.0.2", false },
+		{ "0.0.0.0", false },  { "10.0.0.1", false }, { "0:0:0:0:0:0:0:1", false },
+		{ "::", false },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
+		for (int remote = 0; remote < 2; remote++) {
+			auto_options struct options o = { .command = COMMAND_NONE };
+			struct err e = ERR_INIT;
+			bool good = remote || hosts[i].local;
+			int r = remote ? parse(&o, &e, LOCAL, "--host", hosts[i].host,
+			                       "--allow-remote")
+			               : parse(&o, &e, LOCAL, "--host", hosts[i].host);
+
+			assert_int_equal(r, good ? 0 : -1);
+			if (good)
+				assert_int_equal(options_host_is_local(&o), hosts[i].local);
+			else
+				assert_non_null(strstr(e.text, "only with --allow-remote"));
+		}
+	}
+}
+
+static void test_origins(void **state)
+{
+	static const char *const bad[] = {
+		"",
+		"*",
+		"null",
+		"a.example",
+		"https://",
+		"https:/a",
+		"HTTPS://a",
+		"https://A.example",
+		"https://a/",
+		"https://a?b",
+		"https://a b",
+		"ftp://a",
+		"https://u@a",
+		"https://a#b",
+		"https://a\r\nX: y",
+	};
+	char longest[300] = "https://";
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		auto_options struct options o = { .command = COMMAND_NONE };
+		struct err e = ERR_INIT;
+
+		assert_int_equal(parse(&o, &e, SERVE, "--cors-origin", bad[i]), -1);
+		assert_memory_equal(e.text, "--cors-origin: ", 15);
+	}
+	for (int over = 0; over < 2; over++) {
+		auto_options struct options o = { .command = COMMAND_NONE };
+		struct err e = ERR_INIT;
+
+		memset(longest + 8, 'a', sizeof(longest) - 8);
+		longest[240 + over] = '\0';
+		assert_int_equal(parse(&o, &e, SERVE, "--cors-origin", longest), -over);
+	}
+}
+
+static void test_orders(void **state)
+{
+	static const char id[] = "01980000-0000-7000-8000-00000000ac3e";
+	auto_options struct options reload = { .command = COMMAND_NONE };
+	auto_options struct options purge = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(&reload, &e, "reload", "--state", "/s"), 0);
+	assert_int_equal(reload.command, COMMAND_RELOAD);
+	assert_false(reload.purge);
+	assert_int_equal(parse(&purge, &e, "tenant", "purge", id, "--state=/s"), 0);
+	assert_int_equal(purge.command, COMMAND_TENANT);
+	assert_true(purge.purge);
+	assert_string_equal(purge.tenant.text, id);
+	refuse("--state DIR: required", "reload");
+	refuse("--state DIR: required", "tenant", "purge", id);
+	refuse("--tenants: no such option; see cloisterd reload --help", "reload", "--tenants=/t");
+	refuse("now: unexpected; see cloisterd reload --help", "reload", "now", "--state=/s");
+	refuse("purge whom?  See cloisterd tenant --help", "tenant", "--state=/s");
+	refuse("purge whom?  See cloisterd tenant --help", "tenant", "purge", "--state=/s");
+	refuse("drop: not purge; see cloisterd tenant --help", "tenant", "drop", id, "--state=/s");
+	refuse("x is not a UUID in canonical form, lower case", "tenant", "purge", "x");
+	refuse("purge: unexpected; see cloisterd tenant --help", "tenant", "purge", id, "purge");
+}
+
 static void test_loopback_only(void **state)
 {
 	static const struct {
@@ -498,6 +623,10 @@ int main(void)
 		cmocka_unit_test(test_service_boundary),
 		cmocka_unit_test(test_host_addresses),
 		cmocka_unit_test(test_doctor),
+		cmocka_unit_test(test_local_mode),
+		cmocka_unit_test(test_local_mode_stays_here),
+		cmocka_unit_test(test_origins),
+		cmocka_unit_test(test_orders),
 		cmocka_unit_test(test_loopback_only),
 		cmocka_unit_test(test_shares),
 		cmocka_unit_test(test_paths_become_absolute),

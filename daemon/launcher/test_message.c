@@ -84,8 +84,9 @@ static void expect_refused(int pair[2], const char *reason)
 
 static void test_every_word_passes(void **state)
 {
-	static const uint32_t ops[] = { LAUNCHER_READY, LAUNCHER_START, LAUNCHER_KILL,
-		                        LAUNCHER_EXITED, LAUNCHER_DRAIN };
+	static const uint32_t ops[] = { LAUNCHER_READY,  LAUNCHER_START, LAUNCHER_KILL,
+		                        LAUNCHER_EXITED, LAUNCHER_DRAIN, LAUNCHER_PURGE,
+		                        LAUNCHER_DONE };
 	int pair[2];
 
 	(void)state;
@@ -129,6 +130,35 @@ static void test_started_carries_descriptors_in_order(void **state)
 	assert_int_equal(fstat(fds[1], &b), 0);
 	assert_int_equal(a.st_ino, b.st_ino);
 	close_pair(fds);
+	close_pair(ends);
+	close_pair(pair);
+}
+
+static void test_a_registry_carries_one_descriptor(void **state)
+{
+	static const uint32_t numberless[] = { LAUNCHER_REGISTRY, LAUNCHER_PURGE, LAUNCHER_DONE };
+	struct launcher_message sent = message(LAUNCHER_REGISTRY), got;
+	int pair[2], ends[2], fds[2] = { -1, -1 };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	make_pair(pair);
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	assert_int_equal(launcher_send(pair[0], &sent, (int[2]){ ends[0], -1 }, &e), 0);
+	assert_int_equal(launcher_receive(pair[1], &got, fds, &e), 1);
+	assert_int_equal(fcntl(fds[0], F_GETFD), FD_CLOEXEC);
+	assert_int_equal(fds[1], -1);
+	fd_close(&fds[0]);
+	send_raw(pair[0], &sent, sizeof(sent), ends, 2);
+	expect_refused(pair, "descriptors");
+	send_raw(pair[0], &sent, sizeof(sent), NULL, 0);
+	expect_refused(pair, "descriptors");
+	for (size_t i = 0; i < ARRAY_LEN(numberless); i++) {
+		sent = message(numberless[i]);
+		sent.generation = 0;
+		send_raw(pair[0], &sent, sizeof(sent), ends, numberless[i] == LAUNCHER_REGISTRY);
+		expect_refused(pair, "is 0");
+	}
 	close_pair(ends);
 	close_pair(pair);
 }
@@ -325,6 +355,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_word_passes),
 		cmocka_unit_test(test_started_carries_descriptors_in_order),
+		cmocka_unit_test(test_a_registry_carries_one_descriptor),
 		cmocka_unit_test(test_other_sizes_are_refused),
 		cmocka_unit_test(test_unknown_words_are_refused),
 		cmocka_unit_test(test_texts_without_end_are_refused),
