@@ -130,6 +130,8 @@ in
     # -- how it runs --
 
     ExecStart = command;
+    # Waits; its faults are in the journal, and with any of them the reload fails.
+    ExecReload = "${path "${s.programs}/cloisterd"} reload ${builtins.concatStringsSep " " (option "state" stateDirectory)}";
     # READY=1 comes from the launcher once the server accepts connections: what is ordered
     # after this unit finds it answering. Only the main process may speak; NOTIFY_SOCKET is
     # taken out of the environment before anything else is started. No WatchdogSec: the
