@@ -176,7 +176,7 @@ def test_a_gap_ends_a_turns_stream(make_daemon):
 
 def test_random_reconnects_lose_nothing(cloister):
     """However often it breaks off, the joined stream is the whole one."""
-    client = cloister.client("tyrell")
+    client = cloister.client("initech")
     chance = random.Random(7)
     control = Stream(client)
     turn = client.start(client.session(), "$ i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i; "

@@ -171,6 +171,21 @@ static inline void assert_result(const struct uuid *tenant, const struct uuid *i
 	}
 }
 
+/* Until nothing is queued or runs: a thread may be on its way out for a moment. */
+static inline void wait_idle(void)
+{
+	unsigned int busy = 1;
+
+	for (int i = 0; i < 2000 && busy; i++) {
+		pthread_mutex_lock(&turns->lock);
+		busy = turns->queued + turns->running + (turns->bytes != 0);
+		pthread_mutex_unlock(&turns->lock);
+		if (busy)
+			(void)usleep(5000);
+	}
+	assert_int_equal(busy, 0);
+}
+
 /* -- requests ----------------------------------------------------------------------------- */
 
 static inline void take_request(void *ctx, const struct request *q)
