@@ -284,8 +284,16 @@ def test_other_limits_wait_for_the_next_start(daemon, registry):
 
 
 def data_of(daemon, tenant):
-    """(database directory names are opaque) whether guest state is there."""
-    return os.path.exists(f"{daemon.state}/tenants/{tenant}")
+    """What there is of a tenant: guest state, database, role, entry."""
+    name = tenant.replace("-", "")
+    query = f"SELECT (SELECT count(*) FROM pg_database WHERE datname = 'ct_{name}'), " \
+        f"(SELECT count(*) FROM pg_roles WHERE rolname = 'cr_{name}'), " \
+        f"(SELECT count(*) FROM control.tenant WHERE id = '{tenant}')"
+    done = subprocess.run([*AS_SERVICE, "psql", "-h", f"{daemon.state}/pg/run", "-U",
+                           "cloister_owner", "-d", "cloister", "-Atc", query],
+                          capture_output=True, text=True, timeout=30, env=ENVIRONMENT, check=True)
+    return [os.path.exists(f"{daemon.state}/tenants/{tenant}"),
+            *(n == "1" for n in done.stdout.strip().split("|"))]
 
 
 # Links out of it, a directory without rights, names beyond every path, and a deep tree.
@@ -306,9 +314,10 @@ def test_purge_takes_all_of_a_removed_tenant_and_nothing_else(daemon, registry):
     del registry.entries["acme"]
     registry.reload()
     eventually(lambda: not daemon.running("acme"), 8, "its sandbox is stopped")
-    assert data_of(daemon, tenant.id)
+    assert data_of(daemon, tenant.id) == [True] * 4
     assert "nothing is left" in purge(daemon, tenant.id)
-    assert not data_of(daemon, tenant.id)
+    assert data_of(daemon, tenant.id) == [False] * 4
+    assert data_of(daemon, daemon.tenants["globex"].id) == [True] * 4
     assert os.listdir(f"{daemon.state}/tenants") == [daemon.tenants["globex"].id]
     assert os.path.exists(f"{daemon.state}/pg/data")
     with open(f"{tenant.workspace}/file", encoding="ascii") as f:

@@ -137,11 +137,3 @@ bool roster_declares(struct roster *r, const struct uuid *tenant)
 	unref(r, now);
 	return declared;
 }
-
-void registry_missing(const struct registry *before, const struct registry *after,
-                      void (*fn)(void *ctx, const struct uuid *tenant), void *ctx)
-{
-	for (size_t i = 0; i < before->count; i++)
-		if (!registry_find(after, &before->tenants[i].id))
-			fn(ctx, &before->tenants[i].id);
-}

@@ -44,8 +44,4 @@ bool roster_still(struct roster *r, const struct caller *c);
 
 bool roster_declares(struct roster *r, const struct uuid *tenant);
 
-/* Calls fn for each tenant that is declared in the first, but not in the second. */
-void registry_missing(const struct registry *before, const struct registry *after,
-                      void (*fn)(void *ctx, const struct uuid *tenant), void *ctx);
-
 #endif
