@@ -184,7 +184,7 @@ static void launch(struct doctor *d, const struct registry *registry)
 	if (status < 0)
 		report_failed(d->report, "sandbox", "%s", e.text);
 	else if (status != 0)
-		report_failed(d->report, "sandbox",
+		report_failed(d->report, report_has(d->report, "sandbox") ? "end" : "sandbox",
 		              "the examination did not come to its end (status %d); "
 		              "--log-level debug shows why",
 		              status);

@@ -15,6 +15,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -387,6 +388,24 @@ void inside_check(struct inside *in)
 	check_oom(in);
 }
 
+/* An orderly stop like any other; who ends before it was asked to has failed. */
+static void ask_for_the_end(int launcher_sock)
+{
+	uint64_t deadline = clock_mono_ms() + CALL_TIMEOUT_MS;
+	struct pollfd p = { .fd = launcher_sock, .events = POLLIN };
+	struct launcher_message m = { .op = 0 };
+	int fds[2];
+	struct err e = ERR_INIT;
+
+	(void)!kill(getppid(), SIGTERM);
+	while (m.op != LAUNCHER_DRAIN && poll(&p, 1, clock_left_ms(deadline)) == 1) {
+		if (launcher_receive(launcher_sock, &m, fds, &e) <= 0)
+			return;
+		fd_close(&fds[0]);
+		fd_close(&fds[1]);
+	}
+}
+
 int inside_main(void *ctx, int launcher_sock, const char *database_socket_dir)
 {
 	struct inside *in = ctx;
@@ -407,7 +426,6 @@ int inside_main(void *ctx, int launcher_sock, const char *database_socket_dir)
 	}
 	inside_check(in);
 	sandboxes_stop(&in->sandboxes);
-	/* From here on it is an orderly stop like any other. */
-	(void)!kill(getppid(), SIGTERM);
+	ask_for_the_end(launcher_sock);
 	return 0;
 }

@@ -74,6 +74,8 @@ static const struct {
 	const char *name;
 } guest_errors[] = {
 	{ SANDBOX_LOST, "lost" },
+	{ SANDBOX_OOM, "oom" },
+	{ SANDBOX_PIDS, "pids" },
 	{ SANDBOX_NOT_FOUND, "not_found" },
 	{ SANDBOX_NOT_EXECUTABLE, "not_executable" },
 	{ SANDBOX_NO_CWD, "no_cwd" },
