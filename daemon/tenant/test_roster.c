@@ -142,51 +142,93 @@ static void expect_refused(const char *image, size_t len, const char *reason)
 	close(fd);
 }
 
-/* Where things lie: magic 24, two counts of 4; tenants of 108; credentials of 72 (padded). */
+/*
+ * Where things lie in the image of two tenants with two credentials each: a head with two
+ * counts, the tenants (id, name, count), the credentials (id, digest).
+ */
+#define TENANT      ((size_t)32)
+#define TENANT_ROW  ((size_t)108)
+#define NAME        (TENANT + UUID_TEXT_LEN + 1)
+#define SHARE       (TENANT + TENANT_ROW - 4)
+#define CREDENTIAL  (TENANT + 2 * TENANT_ROW)
+#define CREDENTIALS ((size_t)69) /* bytes of one */
+#define DIGEST      (CREDENTIAL + UUID_TEXT_LEN + 1)
+
 static void takes_nothing_else(void **state)
 {
+	static const struct {
+		size_t at, len;
+		const char *bytes;
+		const char *reason;
+	} spoilt[] = {
+		{ 0, 1, "C", "not one" },
+		{ 19, 1, "x", "not one" },
+		{ 24, 4, "\0\0\0", "tenants is out of bounds" },
+		{ 24, 4, "\x01\x10\0", "tenants is out of bounds" },
+		{ 24, 4, "\x01\0\0", "not what its counts say" },
+		{ 28, 4, "\x05\0\0", "not what its counts say" },
+		{ 28, 4, "\xff\xff\xff\xff", "not what its counts say" },
+		{ TENANT, 1, "X", "id of a tenant" },
+		{ TENANT, 36, "00000000-0000-0000-0000-000000000000", "id of a tenant" },
+		{ TENANT, 36, REGISTRY_LOCAL_ID, "id of a tenant" },
+		{ TENANT + 36, 1, "x", "id of a tenant" },
+		{ NAME, 1, "", "name of a tenant" },
+		{ NAME, 1, "T", "name of a tenant" },
+		{ SHARE, 4, "\0\0\0", "credentials is out of bounds" },
+		{ SHARE, 4, "\x11\0\0", "credentials is out of bounds" },
+		{ SHARE, 4, "\x01\0\0", "more credentials than" },
+		{ SHARE, 4, "\x04\0\0", "credentials is out of bounds" },
+		{ CREDENTIAL, 1, "-", "id of a credential" },
+	};
 	struct registry *r = make(2, 2, 1);
 	char good[4096], bad[4096];
 	size_t len = read_image(r, good, sizeof(good));
-	const size_t tenant = 32, row = (len - 32 - 4 * 69) / 2, credential = tenant + 2 * row;
 
 	(void)state;
-#define SPOIL(at, bytes, size, reason)               \
-	do {                                         \
-		memcpy(bad, good, len);              \
-		memcpy(bad + (at), (bytes), (size)); \
-		expect_refused(bad, len, (reason));  \
-	} while (0)
-	SPOIL(0, "C", 1, "not one");
-	SPOIL(19, "x", 1, "not one");
-	SPOIL(24, "\0\0\0\0", 4, "tenants is out of bounds");
-	SPOIL(24, "\x01\x10\0\0", 4, "tenants is out of bounds");
-	SPOIL(24, "\x01\0\0\0", 4, "not what its counts say");
-	SPOIL(28, "\x05\0\0\0", 4, "not what its counts say");
-	SPOIL(28, "\xff\xff\xff\xff", 4, "not what its counts say");
-	SPOIL(tenant, "X", 1, "id of a tenant");
-	SPOIL(tenant, "00000000-0000-0000-0000-000000000000", 36, "id of a tenant");
-	SPOIL(tenant, REGISTRY_LOCAL_ID, 36, "id of a tenant");
-	SPOIL(tenant + 36, "x", 1, "id of a tenant");
-	SPOIL(tenant + 37, "", 1, "name of a tenant");
-	SPOIL(tenant + 37, "T", 1, "name of a tenant");
+	assert_int_equal(len, CREDENTIAL + 4 * CREDENTIALS);
+	for (size_t i = 0; i < ARRAY_LEN(spoilt); i++) {
+		memcpy(bad, good, len);
+		memcpy(bad + spoilt[i].at, spoilt[i].bytes, spoilt[i].len);
+		expect_refused(bad, len, spoilt[i].reason);
+	}
 	memcpy(bad, good, len);
-	memset(bad + tenant + 37, 'a', TENANT_NAME_MAX + 1);
+	memset(bad + NAME, 'a', TENANT_NAME_MAX + 1);
 	expect_refused(bad, len, "name of a tenant");
-	SPOIL(tenant + row - 4, "\0\0\0\0", 4, "credentials is out of bounds");
-	SPOIL(tenant + row - 4, "\x11\0\0\0", 4, "credentials is out of bounds");
-	SPOIL(tenant + row - 4, "\x01\0\0\0", 4, "more credentials than");
-	SPOIL(tenant + row - 4, "\x04\0\0\0", 4, "credentials is out of bounds");
-	SPOIL(tenant + row, good + tenant, 36, "twice");
-	SPOIL(credential, "-", 1, "id of a credential");
-	SPOIL(credential + 69 + 37, good + credential + 37, 32, "twice");
-	SPOIL(credential + 3 * 69 + 37, good + credential + 37, 32, "twice");
-#undef SPOIL
+	registry_free(&r);
+}
+
+static void takes_nothing_twice(void **state)
+{
+	static const struct {
+		size_t from, to, len;
+	} copies[] = {
+		{ TENANT, TENANT + TENANT_ROW, UUID_TEXT_LEN },
+		{ DIGEST, DIGEST + CREDENTIALS, TOKEN_DIGEST },
+		{ DIGEST, DIGEST + 3 * CREDENTIALS, TOKEN_DIGEST },
+	};
+	struct registry *r = make(2, 2, 1);
+	char good[4096], bad[4096];
+	size_t len = read_image(r, good, sizeof(good));
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(copies); i++) {
+		memcpy(bad, good, len);
+		memcpy(bad + copies[i].to, good + copies[i].from, copies[i].len);
+		expect_refused(bad, len, "twice");
+	}
+	registry_free(&r);
+}
+
+static void takes_nothing_cut_or_longer(void **state)
+{
+	struct registry *r = make(2, 2, 1);
+	char image[4096] = "";
+	size_t len = read_image(r, image, sizeof(image));
+
+	(void)state;
 	for (size_t cut = 0; cut < len; cut++)
-		expect_refused(good, cut, cut < 32 ? "too short" : "not what its counts say");
-	memcpy(bad, good, len);
-	bad[len] = '\0';
-	expect_refused(bad, len + 1, "not what its counts say");
+		expect_refused(image, cut, cut < TENANT ? "too short" : "not what its counts say");
+	expect_refused(image, len + 1, "not what its counts say");
 	registry_free(&r);
 }
 
@@ -459,6 +501,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(compiles_and_takes),
 		cmocka_unit_test(takes_nothing_else),
+		cmocka_unit_test(takes_nothing_twice),
+		cmocka_unit_test(takes_nothing_cut_or_longer),
 		cmocka_unit_test(takes_no_flood),
 		cmocka_unit_test(keeps_what_a_caller_was_let_in_under),
 		cmocka_unit_test(a_token_that_moved_counts_no_more),
