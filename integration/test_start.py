@@ -539,7 +539,9 @@ def test_a_sandbox_that_cannot_start(make_daemon):
     make_directory(workspace)
     outcome = client.run(client.session(), "$ touch /workspace/ran; id")
     assert outcome.status == "failed" and outcome.error["code"] == "sandbox_unavailable"
-    assert "workspace" in outcome.error["message"], outcome.error
+    told = [line for line in daemon.log().splitlines() if outcome.turn["id"] in line]
+    assert "workspace" in " ".join(told), daemon.log()
+    assert daemon.var not in outcome.error["message"], outcome.error
     assert outcome.output is None and os.listdir(workspace) == []
     # The other tenant has nothing to do with it, and once it is repaired all is well.
     assert other.run(other.session(), "$ echo fine").text == "fine\n"
@@ -592,5 +594,7 @@ def test_a_foreign_mount_in_the_workspace(make_daemon):
     client = daemon.client("acme")
     outcome = client.run(client.session(), "$ cat mounted/passwd")
     assert outcome.status == "failed" and outcome.error["code"] == "sandbox_unavailable"
-    assert "mount" in outcome.error["message"]
+    told = [line for line in daemon.log().splitlines() if outcome.turn["id"] in line]
+    assert "mount" in " ".join(told), daemon.log()
+    assert daemon.var not in outcome.error["message"], outcome.error
     assert daemon.stop() == 0

@@ -466,23 +466,34 @@ static enum round run_round(struct run *r, struct err *e)
 	return round;
 }
 
-static const char *failure_code(int code)
+/*
+ * What the tenant is told.  Where the error's own text speaks of the host (paths,
+ * programs, SQL), it goes to the operator's log and the tenant gets a text of ours.
+ */
+static const struct failure {
+	int code;
+	const char *name;
+	const char *text; /* NULL = the error's own */
+} failures[] = {
+	{ SANDBOX_START_FAILED, "sandbox_unavailable",
+	  "the sandbox did not start; the operator's log names the cause beside this turn's id" },
+	{ TURNS_NOT_PROVEN, "sandbox_unavailable",
+	  "a call ran when the daemon ended, and its sandbox may still be alive; the operator's "
+	  "log names the cause beside this turn's id" },
+	{ SANDBOX_LIMIT, "sandbox_limit", NULL },
+	{ TURNS_WAITING_LIMIT, "waiting_turn_limit", NULL },
+	{ MODEL_FAILED, "model_failed", NULL },
+	{ STORE_TENANT_FULL, "tenant_storage_full", NULL },
+	{ 0, "internal_error", "the server failed; its log names the cause beside this turn's id" },
+};
+
+static const struct failure *failure_of(int code)
 {
-	switch (code) {
-	case SANDBOX_START_FAILED:
-	case TURNS_NOT_PROVEN:
-		return "sandbox_unavailable";
-	case SANDBOX_LIMIT:
-		return "sandbox_limit";
-	case TURNS_WAITING_LIMIT:
-		return "waiting_turn_limit";
-	case MODEL_FAILED:
-		return "model_failed";
-	case STORE_TENANT_FULL:
-		return "tenant_storage_full";
-	default:
-		return "internal_error";
-	}
+	const struct failure *f = failures;
+
+	while (f->code && f->code != code)
+		f++;
+	return f;
 }
 
 /*
@@ -506,13 +517,15 @@ static bool is_over(struct run *r)
 
 static void fail(struct run *r, const struct err *e)
 {
+	const struct failure *f = failure_of(e->code);
+
 	if (e->code == STORE_NOT_FOUND || (e->code == STORE_CONFLICT && is_over(r))) {
 		r->settled = true;
 		return;
 	}
-	if (strcmp(failure_code(e->code), "internal_error") == 0)
-		log_error("turn %s: %s", r->job->turn.text, e->text);
-	r->settled = job_finish(r->job, TURN_FAILED, failure_code(e->code), e->text);
+	if (f->text)
+		log_error("turn %s: %s: %s", r->job->turn.text, f->name, e->text);
+	r->settled = job_finish(r->job, TURN_FAILED, f->name, f->text ? f->text : e->text);
 }
 
 static enum round prepare(struct run *r, struct err *e)
