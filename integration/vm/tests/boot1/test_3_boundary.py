@@ -62,8 +62,8 @@ class Place:
         os.mkdir(self.base)
         os.chmod(self.base, 0o755)
 
-    def sandbox(self, *options, where=f"{PLACE}/supervisor", cgroup=PLACE, before=(), directory=None,
-                programs=PROGRAMS, **changed):
+    def sandbox(self, *options, where=f"{PLACE}/supervisor", cgroup=PLACE, before=(),
+                directory=None, programs=PROGRAMS, **changed):
         self.made.append(Sandbox(
             programs, changed.pop("rootfs", ROOTFS), directory or f"{self.base}/{len(self.made)}",
             *options, prefix=[*ENTER, where, *AS_SERVICE, *before], boundary="service",
@@ -145,10 +145,10 @@ def test_memory_around(place):
 
 def test_what_is_kept_in_memory_is_bounded(place):
     """Each file system that memory holds says that it is full, and the sandbox lives on."""
-    sandbox = place.sandbox(memory=512 * MIB).start()
+    sandbox = place.sandbox(memory=256 * MIB).start()
     for directory in ("/tmp", "/dev/shm", "/var/tmp", "/run", "/dev"):
         code, output, _ = sandbox.run(
-            f"head -c 600m /dev/zero >{directory}/filler; echo $?; rm {directory}/filler", 300)
+            f"dd if=/dev/zero of={directory}/filler bs=4M count=64 2>&1; rm {directory}/filler", 300)
         assert code == 0 and "No space left on device" in output, (directory, output)
     assert numbers(leaf(sandbox, "memory.events"))["oom_kill"] == 0
     assert sandbox.stop() == 0
@@ -184,14 +184,15 @@ for pid in pids:
 
 def test_cpu(place):
     sandbox = place.sandbox(cpus=50).start()
-    before = numbers(leaf(sandbox, "cpu.stat"))
-    begin = time.monotonic()
-    sandbox.run("timeout 4 sh -c 'while :; do :; done & while :; do :; done'")
-    passed = time.monotonic() - begin
-    after = numbers(leaf(sandbox, "cpu.stat"))
+    sandbox.begin(shell="while :; do :; done & while :; do :; done")
+    eventually(lambda: numbers(leaf(sandbox, "cpu.stat"))["nr_throttled"] > 0, 60, "throttled")
+    before, begin = numbers(leaf(sandbox, "cpu.stat")), time.monotonic()
+    time.sleep(5)
+    after, passed = numbers(leaf(sandbox, "cpu.stat")), time.monotonic() - begin
     assert after["nr_throttled"] > before["nr_throttled"]
     used = (after["usage_usec"] - before["usage_usec"]) / 1e6
-    assert used / passed < 0.6, (used, passed)
+    # More than nothing, and not more than half, with a period at either end.
+    assert 0.2 < used / passed < 0.55, (used, passed)
     assert sandbox.stop() == 0
 
 
@@ -297,7 +298,8 @@ def test_programs_that_are_not_roots(place):
         refused(place.sandbox(programs=copied))
     os.chmod(copied, 0o755)
     give(f"{copied}/cloister-guest", 0o755)
-    assert f"{copied}/cloister-guest belongs to user" in refused(place.sandbox(guest=f"{copied}/cloister-guest"))
+    assert f"{copied}/cloister-guest belongs to user" in \
+        refused(place.sandbox(guest=f"{copied}/cloister-guest"))
     shutil.copy2("/usr/bin/runsc", copied)
     os.chmod(f"{copied}/runsc", 0o775)
     assert f"{copied}/runsc is writable" in refused(place.sandbox(runsc=f"{copied}/runsc"))
@@ -308,10 +310,9 @@ def test_programs_that_are_not_roots(place):
 def test_two_at_once_are_apart(place):
     """A CPU spin in one, and the other still answers."""
     spinner, other = place.sandbox(cpus=100).start(), place.sandbox().start()
-    call = spinner.begin(shell="timeout 8 sh -c 'for i in 1 2 3 4; do while :; do :; done & done; wait'")
+    spinner.begin(shell="for i in 1 2 3 4; do while :; do :; done & done; wait")
     slowest = max(other.run("true")[2] for _ in range(5))
-    assert slowest < 6, slowest
-    spinner.finish(call)
+    assert slowest < 20, slowest
     threads = [threading.Thread(target=s.stop) for s in (spinner, other)]
     for thread in threads:
         thread.start()
