@@ -3,6 +3,7 @@
 #   make demo      install what is missing, build, and play the demonstration
 #   make run       the same server in the foreground
 #   make check     install what is missing, run every test
+#   make check-kill  end to end again; an unexpected system call of the server is its death
 #   make asan      the same tests against ASan+UBSan builds
 #   make check-vm  install it in a virtual machine with systemd, and test it there
 #   make lint      everything static        make format   rewrite in house style
@@ -56,7 +57,7 @@ link.cloister-guest = $(lguest.$(VARIANT))
 libs = $(shell $(PKG) $(if $(filter cloister-guest/release,$1/$(VARIANT)),--static) --libs $(pkgs.$1))
 
 # These install what is missing first, and then call make again.
-front := prepare demo run check asan lint check-vm
+front := prepare demo run check check-kill asan lint check-vm
 ifneq ($(filter-out $(front) clean format unit,$(or $(MAKECMDGOALS),all)),)
 pkg_cflags := $(shell $(PKG) --cflags $(pkgs) || echo missing)
 $(if $(filter missing,$(pkg_cflags)),$(error some of these are not installed: $(pkgs); 'make prepare' installs them))
@@ -74,6 +75,8 @@ run: prepare
 	$Q$(MAKE) --no-print-directory all && exec scripts/run $B
 check: prepare
 	$Q$(MAKE) --no-print-directory -j$$(nproc) all tests && scripts/check $B
+check-kill: prepare
+	$Q$(MAKE) --no-print-directory -j$$(nproc) all && CLOISTER_CONFINE=kill scripts/check --end-to-end $B
 asan:
 	$Qscripts/prepare all --test
 	$Q$(MAKE) --no-print-directory -j$$(nproc) VARIANT=asan all tests && scripts/check --test $(BUILD)/asan
