@@ -199,7 +199,7 @@ static void listed_origins_may_read_every_answer(void **state)
 /* Answered past libmicrohttpd, so its headers take another way. */
 static void listed_origins_may_read_an_early_end(void **state)
 {
-	char *request = calloc(1, 2 * MAX_BODY);
+	char *request = calloc(2, MAX_BODY);
 	int n;
 
 	(void)state;
