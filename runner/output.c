@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define CHUNK 4096
+
 void output_init(struct output *o, int fd, const char *who, bool live)
 {
 	struct err ignored = ERR_INIT;
@@ -59,9 +61,10 @@ static void keep_tail(struct output *o, const char *data, size_t len)
 
 void output_read(struct output *o)
 {
-	char data[4096];
+	char data[CHUNK];
 
-	while (o->fd >= 0) {
+	/* Who writes as fast as this reads must not keep the runner from everything else. */
+	for (size_t left = OUTPUT_READ_MAX / CHUNK; left > 0 && o->fd >= 0; left--) {
 		ssize_t n = read(o->fd, data, sizeof(data));
 
 		if (n < 0 && errno == EINTR)

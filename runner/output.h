@@ -7,8 +7,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define OUTPUT_LOG_MAX  ((size_t)64 * 1024) /* bytes of a child that reach the log as they come */
-#define OUTPUT_TAIL_MAX 2048                /* bytes kept for the case of failure */
+#define OUTPUT_LOG_MAX  ((size_t)64 * 1024)  /* bytes of a child that reach the log as they come */
+#define OUTPUT_TAIL_MAX 2048                 /* bytes kept for the case of failure */
+#define OUTPUT_READ_MAX ((size_t)128 * 1024) /* bytes of one output_read(): two full pipes */
 
 struct output {
 	int fd; /* read end, non-blocking; -1 when closed */
@@ -24,7 +25,7 @@ struct output {
 /* Takes fd and makes it non-blocking. */
 void output_init(struct output *o, int fd, const char *who, bool live);
 
-/* Take what is there; closes fd at its end. */
+/* Take what is there, at most OUTPUT_READ_MAX bytes of it; closes fd at its end. */
 void output_read(struct output *o);
 
 /* Log what has not been logged: the kept tail line by line, or the last half line of a live one. */

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* What the log said while fn ran; standard error is put back. */
@@ -122,9 +123,33 @@ static void test_tail(void **state)
 	output_close(&o);
 }
 
+/* A sandbox that writes without end does not hold the runner. */
+static void test_one_read_is_bounded(void **state)
+{
+	static char flood[4 * OUTPUT_READ_MAX];
+	struct output o;
+	int fd = begin(&o, false), left = 0;
+
+	(void)state;
+	memset(flood, '\n', sizeof(flood));
+	assert_true(fcntl(fd, F_SETPIPE_SZ, (int)sizeof(flood)) >= (int)sizeof(flood));
+	assert_int_equal(write(fd, flood, sizeof(flood)), sizeof(flood));
+	output_read(&o);
+	assert_int_equal(ioctl(o.fd, FIONREAD, &left), 0);
+	assert_true(left >= (int)(sizeof(flood) - OUTPUT_READ_MAX));
+	assert_true(left < (int)sizeof(flood));
+	for (int i = 0; i < 3; i++)
+		output_read(&o);
+	assert_int_equal(ioctl(o.fd, FIONREAD, &left), 0);
+	assert_int_equal(left, 0);
+	(void)close(fd);
+	output_close(&o);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_one_read_is_bounded),
 		cmocka_unit_test(test_live_lines),
 		cmocka_unit_test(test_live_is_bounded),
 		cmocka_unit_test(test_tail),
