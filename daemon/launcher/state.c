@@ -202,7 +202,12 @@ int state_tenant(int state_fd, const char *path, const struct uuid *tenant,
 	int n, m;
 
 	if (enter(state_fd, "tenants", id, &all, e) < 0 || enter(all, id, id, &own, e) < 0 ||
-	    enter(own, "run", id, &run, e) < 0 || enter(own, "state", id, &state, e) < 0)
+	    enter(own, "run", id, &run, e) < 0)
+		return -1;
+	/* Its mode is the sandbox's to change, its name is not: no link can stand there. */
+	if (fchmodat(own, "state", 0700, 0) < 0 && errno != ENOENT)
+		return err_errno(e, "state of tenant %s: close it to others", id);
+	if (enter(own, "state", id, &state, e) < 0)
 		return -1;
 	if (fstat(state, &st) < 0)
 		return err_errno(e, "state of tenant %s", id);

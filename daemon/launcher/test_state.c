@@ -311,9 +311,17 @@ static void test_tenant_directories(void **state)
 	assert_int_equal(lstat(first.run, &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0700);
 	/* Opened up by somebody: not used. */
-	assert_int_equal(chmod(first.state, 0755), 0);
+	assert_int_equal(chmod(first.run, 0755), 0);
 	assert_int_equal(state_tenant(fd, path, &id, &again, &e), -1);
 	assert_non_null(strstr(e.text, "mode 0755"));
+	assert_int_equal(chmod(first.run, 0700), 0);
+	/* The sandbox can change the mode of this one, and must not lock itself out by it. */
+	for (mode_t mode = 0; mode <= 02777; mode += 02777) {
+		assert_int_equal(chmod(first.state, mode), 0);
+		assert_int_equal(state_tenant(fd, path, &id, &again, &e), 0);
+		assert_int_equal(lstat(first.state, &st), 0);
+		assert_int_equal(st.st_mode & 07777, 0700);
+	}
 	fd_close(&fd);
 }
 
