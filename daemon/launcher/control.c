@@ -186,16 +186,35 @@ bool control_serve(struct control *c, struct control_request *ret)
 	return c->fd >= 0 && (event.events & ~(uint32_t)EPOLLOUT) && take_request(c, ret);
 }
 
+/* Some of it is the server's, and it goes to an operator's terminal. */
+static void mask_control(char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)text[i];
+		bool c1 = c >= 0x80 && c <= 0x9f && i > 0 && (unsigned char)text[i - 1] == 0xc2;
+
+		if (c1)
+			text[i - 1] = '?';
+		if (c1 || c < 0x20 || c == 0x7f)
+			text[i] = '?';
+	}
+}
+
 static void put_packet(struct control *c, enum packet kind, const char *text)
 {
 	size_t size = strnlen(text, LINE_MAX);
 	uint16_t len = (uint16_t)(size + 1);
+	char *at;
 
 	if (!c->asked || c->answered)
 		return;
 	buf_add(&c->out, &len, sizeof(len));
 	buf_addc(&c->out, (char)kind);
-	buf_add(&c->out, text, size);
+	at = buf_extend(&c->out, size);
+	if (at) {
+		memcpy(at, text, size);
+		mask_control(at, size);
+	}
 	if (buf_failed(&c->out))
 		hang_up(c); /* and the caller knows that it did not hear all */
 }

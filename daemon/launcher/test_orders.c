@@ -4,6 +4,8 @@
 #include "daemon/launcher/control.h"
 #include "daemon/tenant/compiled.h"
 
+#include <sys/un.h>
+
 static char registry_path[128];
 
 /* The eighth tenant is not among those that the world begins with. */
@@ -284,6 +286,36 @@ static void test_reload_waits_for_the_server(void **state)
 	finish_call(call(w, CONTROL_RELOAD, NULL), 50);
 }
 
+/* What a server says that is not ours any more must not steer the operator's terminal. */
+static void test_no_escape_reaches_the_caller(void **state)
+{
+	struct world *w = *state;
+	const struct control_request request = { .word = CONTROL_RELOAD };
+	struct launcher_message no = { .op = LAUNCHER_DONE, .status = 1 };
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	char packet[2048];
+	struct err e = ERR_INIT;
+	ssize_t n;
+
+	write_registry(w, "1234567");
+	begin_ready(w);
+	(void)snprintf(at.sun_path, sizeof(at.sun_path), "%.90s/control", w->state);
+	assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(send(fd, &request, sizeof(request), 0), sizeof(request));
+	no.generation = take(w, 7);
+	(void)snprintf(no.cause, sizeof(no.cause),
+	               "a\x1b[2Jb\xc2\x9b"
+	               "2Jc\xc3\x9f\n");
+	assert_int_equal(launcher_send(w->sock, &no, NULL, &e), 0);
+	n = recv(fd, packet, sizeof(packet) - 1, 0);
+	assert_true(n > 0);
+	packet[n] = '\0';
+	assert_non_null(strstr(packet, ": a?[2Jb??2Jc\xc3\x9f?"));
+	fd_close(&fd);
+	stop(w);
+}
+
 static void test_a_caller_that_leaves_does_no_harm(void **state)
 {
 	struct world *w = *state;
@@ -380,6 +412,7 @@ int main(int argc, char **argv, char **env)
 		CASE(test_without_a_registry_hup_ends),
 		CASE(test_another_workspace_ends_the_runner),
 		CASE(test_reload_waits_for_the_server),
+		CASE(test_no_escape_reaches_the_caller),
 		CASE(test_a_caller_that_leaves_does_no_harm),
 		CASE(test_purge_takes_the_database_first),
 		CASE(test_purge_waits_for_no_sandbox),
