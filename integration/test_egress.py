@@ -1,6 +1,7 @@
 """What a sandbox may reach, by mode, list and resolver: the runner alone, without the daemon."""
 
 import contextlib
+import datetime
 import os
 import re
 import signal
@@ -278,6 +279,7 @@ def test_a_resolver_that_is_the_host(world, internet):
 WATCH = """
 import errno, select, socket, time
 held = socket.create_connection(("{address}", 7), 5)
+held.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 held.setblocking(False)
 print("ready", flush=True)
 cut = refused = None
@@ -306,8 +308,11 @@ print(cut, refused)
 """
 
 
+DENIED = re.compile(r"^(\S+Z) info cloister-runner: the host has new local addresses", re.M)
+
+
 def appear_and_watch(sandbox, address, add, remove):
-    """Seconds until a held connection was cut and a new one refused."""
+    """Seconds until the rule was there, a held connection was cut and a new one refused."""
     call = sandbox.begin(argv=["python3", "-c", WATCH.format(address=address)])
     deadline, text = time.monotonic() + 60, b""
     while b"ready" not in text:
@@ -317,7 +322,9 @@ def appear_and_watch(sandbox, address, add, remove):
     demo.ip(*add)
     try:
         _, text = sandbox.finish(call)
-        return [float(at) - begin for at in text.split()]
+        ruled = datetime.datetime.strptime(DENIED.search(sandbox.log())[1] + "+0000",
+                                           "%Y-%m-%dT%H:%M:%S.%fZ%z")
+        return [at - begin for at in (ruled.timestamp(), *map(float, text.split()))]
     finally:
         demo.ip(*remove)
 
@@ -330,21 +337,26 @@ def test_an_address_that_the_host_obtains(run_sandbox, mode):
     for _ in range(3):
         # What else the machine does is not what is measured.
         sandbox = run_sandbox(*options, egress=mode, prefix=["nice", "-n", "-19", *AS_SERVICE])
-        found += appear_and_watch(sandbox, LATER, ("address", "add", f"{LATER}/32", "dev", "lo"),
-                                  ("address", "del", f"{LATER}/32", "dev", "lo"))
+        found.append(appear_and_watch(
+            sandbox, LATER, ("address", "add", f"{LATER}/32", "dev", "lo"),
+            ("address", "del", f"{LATER}/32", "dev", "lo")))
         expect_open(sandbox, PUBLIC)
         # What was the host's once stays closed.
         expect_refused(sandbox, f"{LATER}:7")
         assert sandbox.stop() == 0
-    print(f"cut and refused after {[round(1000 * s) for s in found]} ms")
-    assert statistics.median_low(found) < 0.1 and max(found) < 1, found
+    for ruled, cut, refused in found:
+        print(f"rule after {1000 * ruled:.0f} ms, connection cut after {1000 * cut:.0f} ms, "
+              f"new one refused after {1000 * refused:.0f} ms")
+    assert statistics.median(row[0] for row in found) < 0.1, found
+    # Seen from inside, where a packet that is lost on the way is sent again a second later.
+    assert max(max(row) for row in found) < 2, found
 
 
 def test_an_address_that_only_routing_knows(run_sandbox):
     sandbox = run_sandbox()
     route = ("local", f"{ROUTED}/32", "dev", "lo")
     found = appear_and_watch(sandbox, ROUTED, ("route", "add", *route), ("route", "del", *route))
-    assert max(found) < 1, found
+    assert max(found) < 2, found
     assert sandbox.stop() == 0
 
 

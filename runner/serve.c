@@ -117,8 +117,10 @@ static int take_routes(struct runner *r, struct err *e)
 		return -1;
 	if (grew == 0)
 		return 0;
+	if (nft_refuse_local(&r->rules, &r->policy, e) < 0)
+		return -1;
 	log_info("the host has new local addresses; they are denied from now on");
-	return nft_refuse_local(&r->rules, &r->policy, e);
+	return 0;
 }
 
 static void take_outputs(struct runner *r)
