@@ -166,6 +166,11 @@ static void answer(struct orders *o, const struct launcher_message *order, int r
 	}
 }
 
+static bool is_declared(void *ctx, const struct uuid *tenant)
+{
+	return registry_find(ctx, tenant) != NULL;
+}
+
 static void take_registry(struct orders *o, const struct launcher_message *order, int fd)
 {
 	struct registry *next = NULL;
@@ -174,6 +179,7 @@ static void take_registry(struct orders *o, const struct launcher_message *order
 
 	if (rc == 0) {
 		log_info("takes a registry with %zu tenants", registry_count(next));
+		store_readmit(o->conf.store, is_declared, next);
 		roster_replace(o->conf.roster, next);
 		http_recheck(o->conf.http);
 		o->sweep_ms = clock_mono_ms();

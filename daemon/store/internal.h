@@ -12,6 +12,7 @@
 #include "daemon/store/turn.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define OWNER_ROLE       "cloister_owner"
 #define CONTROL_DATABASE "cloister"
@@ -26,6 +27,9 @@ struct tenant_db {
 	bool ready;           /* role, database and schema are as this release needs them */
 	bool marked;          /* as unfinished in the control database, committed */
 	unsigned int inserting;
+
+	/* Set with the lock held: nothing is made for it until it is declared again. */
+	atomic_bool purged;
 
 	pthread_mutex_t size_lock; /* guards size; nothing is waited for while it is held */
 	struct {

@@ -35,7 +35,19 @@ int store_purge(struct store *s, const struct uuid *tenant, struct err *e)
 	pthread_mutex_lock(&db->lock);
 	/* Also when it fails: the next use looks at what there is. */
 	db->ready = db->marked = false;
+	atomic_store(&db->purged, true);
 	rc = drop(s, db, e);
 	pthread_mutex_unlock(&db->lock);
 	return rc < 0 ? err_wrap(e, "drop the database of tenant %s", tenant->text) : 0;
+}
+
+void store_readmit(struct store *s, bool (*declared)(void *ctx, const struct uuid *tenant),
+                   void *ctx)
+{
+	pthread_mutex_lock(&s->tenants_lock);
+	for (size_t i = 0; i < TENANT_BUCKETS; i++)
+		for (struct tenant_db *db = s->tenants[i]; db; db = db->next)
+			if (declared(ctx, &db->id))
+				atomic_store(&db->purged, false);
+	pthread_mutex_unlock(&s->tenants_lock);
 }

@@ -59,9 +59,14 @@ int store_each_unfinished(struct store *s, void (*fn)(void *ctx, const struct uu
 
 /*
  * Drop everything that is kept of a tenant: database, role, entry in the control database.
- * Nobody may work for the tenant.  What is gone already does no harm.
+ * Nobody should work for the tenant; for who still does, it is not there any more
+ * (STORE_NOT_FOUND), and nothing is made anew.  What is gone already does no harm.
  */
 int store_purge(struct store *s, const struct uuid *tenant, struct err *e) must_check;
+
+/* Purged tenants for which declared() is true may have a database again. */
+void store_readmit(struct store *s, bool (*declared)(void *ctx, const struct uuid *tenant),
+                   void *ctx);
 
 /* Remove the mark if no turn of the tenant is unfinished. */
 int store_settle(struct store *s, const struct uuid *tenant, struct err *e) must_check;

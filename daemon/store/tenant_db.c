@@ -169,7 +169,9 @@ int tenant_db_get(struct store *s, const struct uuid *tenant, struct tenant_db *
 	if (!db)
 		return err_set(e, STORE_UNAVAILABLE, "no memory for a tenant");
 	pthread_mutex_lock(&db->lock);
-	if (!db->ready)
+	if (atomic_load(&db->purged))
+		rc = err_set(e, STORE_NOT_FOUND, "tenant %s is purged", db->id.text);
+	else if (!db->ready)
 		rc = provision(s, db, e);
 	pthread_mutex_unlock(&db->lock);
 	if (rc == 0)

@@ -691,6 +691,36 @@ static void settling_spares_an_insertion(void **state)
 	assert_false(is_marked(&tenant));
 }
 
+static bool is_same(void *ctx, const struct uuid *tenant)
+{
+	return uuid_equal(ctx, tenant);
+}
+
+/* A straggler of a purged tenant must not bring back what was taken away. */
+static void a_purged_tenant_stays_away(void **state)
+{
+	struct uuid tenant = uuid_new(), other = uuid_new();
+	struct session s = new_session(&tenant), again = { .id = uuid_new() };
+	struct turn t;
+
+	(void)state;
+	new_turn(&tenant, &s);
+	t = turn_of(&s, "late");
+	assert_ok(store_purge(store, &tenant, &e));
+	assert_false(is_marked(&tenant));
+	assert_code(session_get(store, &tenant, &s.id, &again, &e), STORE_NOT_FOUND);
+	assert_code(store_settle(store, &tenant, &e), STORE_NOT_FOUND);
+	assert_code(turn_insert(store, &tenant, &t, &(bool){ false }, &e), STORE_NOT_FOUND);
+	turn_release(&t);
+	store_readmit(store, is_same, &other);
+	assert_code(session_get(store, &tenant, &s.id, &again, &e), STORE_NOT_FOUND);
+	assert_code(store_settle(store, &tenant, &e), STORE_NOT_FOUND);
+	store_readmit(store, is_same, &tenant);
+	assert_code(session_get(store, &tenant, &s.id, &again, &e), STORE_NOT_FOUND);
+	(void)new_session(&tenant);
+	assert_ok(store_settle(store, &tenant, &e));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -714,6 +744,7 @@ int main(void)
 		cmocka_unit_test(requests_are_listed_newest_first),
 		cmocka_unit_test(unfinished_tenants_are_marked),
 		cmocka_unit_test(settling_spares_an_insertion),
+		cmocka_unit_test(a_purged_tenant_stays_away),
 		cmocka_unit_test(closes_the_store),
 	};
 

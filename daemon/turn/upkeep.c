@@ -91,7 +91,7 @@ int upkeep_sweep(struct turns *ts, const struct uuid *tenant, struct err *e)
 
 	if (turn_each_unfinished(ts->conf.store, tenant, take_up, &s, e) || s.rc ||
 	    request_list(ts->conf.store, tenant, &page, take_up_request, &s, e))
-		return -1;
+		return e->code == STORE_NOT_FOUND ? 0 : -1; /* purged: nothing is left to do */
 	if (store_settle(ts->conf.store, tenant, &settle))
 		log_warn("tenant %s: %s", tenant->text, settle.text);
 	return 0;
