@@ -1,5 +1,7 @@
 #include "daemon/turn/test_world.h"
 
+#include "daemon/turn/tools.h"
+
 static atomic_bool lock_held; /* an earlier runner is alive and holds the tenant's lock */
 
 /* -- questions -------------------------------------------------------------------------------- */
@@ -423,6 +425,55 @@ static void ten_seconds_without_a_store(void **state)
 	end();
 }
 
+#define NAMES 600
+
+/* Escaped, each is six times as long as it is: all of them do not fit into a result. */
+static void make_names(const char *dir, bool there)
+{
+	char path[512], name[256];
+
+	for (int i = 0; i < NAMES; i++) {
+		memset(name, 1, 200);
+		(void)snprintf(name + 200, sizeof(name) - 200, "%d", i);
+		(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+		if (there)
+			assert_int_equal(mkdir(path, 0700), 0);
+		else
+			(void)rmdir(path);
+	}
+}
+
+static void a_listing_that_is_too_long_is_marked(void **state)
+{
+	struct uuid tenant = new_tenant();
+	struct item call = { .kind = ITEM_TOOL_CALL, .tool = "list_files" };
+	struct tool_context use = { .tenant = &tenant, .cwd = "/" };
+	struct tool_outcome outcome;
+	char dir[] = "/tmp/test-list-XXXXXX", body[128], mark[64];
+	size_t lines = 0;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	make_names(dir, true);
+	begin(&usual, behave_real);
+	use.sandboxes = boxes;
+	(void)snprintf(body, sizeof(body), "{\"path\":\"%s\",\"limit\":1000}", dir);
+	call.body = body;
+	call.body_len = strlen(body);
+	assert_ok(tool_run(&use, &call, &outcome, &e));
+	assert_true(outcome.result.truncated);
+	for (const char *at = outcome.result.body; (at = strchr(at, '\n')); at++)
+		lines++;
+	assert_true(lines > 300 && lines < NAMES);
+	(void)snprintf(mark, sizeof(mark), "\n[%zu of %d entries]", lines, NAMES);
+	assert_non_null(strstr(outcome.result.body, mark));
+	assert_int_equal(outcome.result.body_len, strlen(outcome.result.body));
+	tool_outcome_release(&outcome);
+	end();
+	make_names(dir, false);
+	assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -441,6 +492,7 @@ int main(void)
 		cmocka_unit_test(an_item_that_cannot_be_stored),
 		cmocka_unit_test(a_turn_whose_insert_was_not_heard_of),
 		cmocka_unit_test(ten_seconds_without_a_store),
+		cmocka_unit_test(a_listing_that_is_too_long_is_marked),
 		cmocka_unit_test(closes_the_store),
 	};
 	int result;

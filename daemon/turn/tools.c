@@ -18,6 +18,7 @@
 #define SHELL_TIMEOUT_MAX INT64_C(3600000)
 #define READ_MAX          INT64_C(65536)
 #define LIST_MAX          INT64_C(1000)
+#define LIST_MARK         64              /* bytes of "[N of M entries]" at most */
 #define DETAILS_MAX       ((size_t)65536) /* bytes of them as JSON; the store's bound */
 #define OPTIONS_MAX       100
 #define EXPIRES_MAX       INT64_C(2592000) /* 30 days */
@@ -382,10 +383,33 @@ static int run_write(const struct tool_context *c, const struct item *call,
 	return 0;
 }
 
-static void take_text(void *ctx, int stream, const char *data, size_t len)
+struct entries {
+	struct buf text;
+	uint64_t kept;
+	bool full;
+};
+
+/* Called once for each entry.  The mark of those that are left out must still fit. */
+static void take_entry(void *ctx, int stream, const char *data, size_t len)
 {
+	struct entries *list = ctx;
+
 	(void)stream;
-	buf_add(ctx, data, len);
+	list->full = list->full || len > RESULT_MAX - LIST_MARK - list->text.len;
+	if (list->full)
+		return;
+	buf_add(&list->text, data, len);
+	list->kept++;
+}
+
+static void finish_list(struct entries *list, uint64_t total, struct tool_outcome *ret)
+{
+	ret->result.truncated = list->kept < total;
+	if (ret->result.truncated)
+		buf_addf(&list->text, "[%" PRIu64 " of %" PRIu64 " entries]", list->kept, total);
+	ret->result.total_bytes = list->text.len;
+	set_body(ret, &list->text);
+	json_put_str(ret->details, "reason", "done");
 }
 
 static int run_list(const struct tool_context *c, const struct item *call, struct tool_outcome *ret,
@@ -395,13 +419,14 @@ static int run_list(const struct tool_context *c, const struct item *call, struc
 		{ "path", JSON_STRING, false, true },
 		{ "limit", JSON_INT, false, true },
 	};
-	auto_buf struct buf text = BUF_INIT(RESULT_MAX);
-	struct output_sink sink = { take_text, &text };
+	struct entries list = { .text = BUF_INIT(RESULT_MAX) };
+	struct output_sink sink = { take_entry, &list };
 	const struct json *v[ARRAY_LEN(fields)];
 	auto_json struct json *doc = NULL;
 	auto_free char *path = NULL;
 	struct file_listing listing = { 0 };
 	int64_t limit;
+	int rc;
 	const struct sandbox_use use = { c->sandboxes, c->tenant, c->cancel };
 
 	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
@@ -411,16 +436,11 @@ static int run_list(const struct tool_context *c, const struct item *call, struc
 	if (!path)
 		return refuse(ret, "invalid_arguments", "path: too long");
 	listing.limit = (uint32_t)limit;
-	if (sandbox_list(&use, path, &listing, &sink, e))
-		return refuse_with(ret, e);
-	ret->result.truncated = listing.entries < listing.total;
-	if (ret->result.truncated)
-		buf_addf(&text, "[%" PRIu64 " of %" PRIu64 " entries]", listing.entries,
-		         listing.total);
-	ret->result.total_bytes = text.len;
-	set_body(ret, &text);
-	json_put_str(ret->details, "reason", "done");
-	return 0;
+	rc = sandbox_list(&use, path, &listing, &sink, e);
+	if (rc == 0)
+		finish_list(&list, listing.total, ret);
+	buf_release(&list.text);
+	return rc ? refuse_with(ret, e) : 0;
 }
 
 static const struct {
