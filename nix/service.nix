@@ -234,17 +234,15 @@ in
     # kernel.
     ProtectKernelModules = true;
     ProtectClock = true;
-    # sethostname is refused in the sandboxes' own namespaces too; they do without.
-    ProtectHostname = true;
     # Only the service's own processes are visible in /proc.
     ProtectProc = "invisible";
     # No user of the host but root and this one exists for it.
     PrivateUsers = true;
     LockPersonality = true;
     RestrictRealtime = true;
-    # Left out: ProtectKernelTunables and ProtectKernelLogs cover parts of /proc, and the
-    # kernel then refuses a new procfs in a sandbox's pid namespace (EPERM). The user owns
-    # none of these files.
+    # Left out: ProtectKernelTunables, ProtectKernelLogs and ProtectHostname cover parts of
+    # /proc, and the kernel then refuses a new procfs in a sandbox's pid namespace (EPERM).
+    # The user owns none of these files, and has no power to set a host name.
     # Left out: ProcSubset=pid hides /proc/sys, and gVisor ends in a panic without
     # /proc/sys/vm/mmap_min_addr even when it is only asked for its version. The server,
     # which faces the network, has a Landlock domain without /proc.

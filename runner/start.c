@@ -463,12 +463,26 @@ static int verify_cgroup(const struct runner *r, struct err *e)
 	return cgroup_verify(&r->cgroup, r->box, e);
 }
 
+/* When the box ended by itself, its own word says why, and e only what came of it. */
+static int explain(const struct runner *r, struct err *e)
+{
+	struct report root;
+	struct err why = ERR_INIT;
+
+	if (report_wait(r->channel, REPORT_ROOT, 0, 0, &root, &why) < 0 && why.code != EPIPE &&
+	    why.code != ETIMEDOUT && why.code != EPROTO)
+		*e = why;
+	return -1;
+}
+
 static int stage_run(struct runner *r, struct spaces *s, struct err *e)
 {
 	const struct report run = { .step = REPORT_RUN };
 	struct report root;
 
-	if (join_namespaces(r, s, e) < 0 || await_network(r, s, e) < 0 ||
+	if (join_namespaces(r, s, e) < 0)
+		return explain(r, e);
+	if (await_network(r, s, e) < 0 ||
 	    report_wait(r->channel, REPORT_ROOT, 0, STEP_TIMEOUT_MS, &root, e) < 0 ||
 	    verify_cgroup(r, e) < 0)
 		return -1;
