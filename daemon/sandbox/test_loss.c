@@ -15,6 +15,16 @@ static struct {
 	unsigned int runner_ms; /* from the end of the guest to that of its runner */
 } end_as;
 
+static atomic_bool guest_ended;
+
+/* Until the guest has closed its output, and a moment for the link thread to see it. */
+static void wait_guest_end(void)
+{
+	while (!guest_ended)
+		(void)usleep(1000);
+	(void)usleep(100000);
+}
+
 static void behave_end(struct guest *g)
 {
 	uint64_t first = 0;
@@ -35,6 +45,7 @@ static void behave_end(struct guest *g)
 		guest_raw(g, "\0\0", 2);
 	g->status = end_as.status;
 	fd_close(&g->out);
+	guest_ended = true;
 	if (end_as.deaf)
 		fd_close(&g->in);
 	(void)usleep(end_as.runner_ms * 1000);
@@ -46,6 +57,7 @@ static void behave_end(struct guest *g)
 
 static void begin_end(void)
 {
+	guest_ended = false;
 	begin(behave_end, 1000, 60000);
 }
 
@@ -58,7 +70,7 @@ static void expect_loss(enum exec_reason reason)
 	job_run(&j);
 	assert_reason(&j, reason);
 	assert_true(j.took_ms < 1500);
-	assert_int_equal(fake.kills, end_as.lie);
+	assert_int_equal(fake_kills(&fake, end_as.lie), end_as.lie);
 	fake.behave = behave_honest;
 	assert_works(0);
 	end();
@@ -169,7 +181,7 @@ static void test_reason_that_does_not_come(void **state)
 	wait_for(none_runs);
 	fake.behave = behave_honest;
 	assert_works(0);
-	assert_int_equal(fake.kills, 1);
+	assert_int_equal(fake_kills(&fake, 1), 1);
 	end();
 }
 
@@ -184,7 +196,7 @@ static void test_cancelled_meanwhile(void **state)
 	END_AS(.calls = 1, .status = RUNNER_OOM, .runner_ms = 600);
 	begin_end();
 	job_start(&j);
-	(void)usleep(200000);
+	wait_guest_end();
 	cancel_fire(&cancel);
 	job_join(&j);
 	assert_reason(&j, EXEC_OOM); /* it was over before it was cancelled */
@@ -215,7 +227,7 @@ static void test_stop_meanwhile(void **state)
 	END_AS(.calls = 1, .status = RUNNER_OOM, .stay = true);
 	begin_end();
 	job_start(&j);
-	(void)usleep(200000);
+	wait_guest_end();
 	began = clock_mono_ms();
 	sandboxes_stop(&boxes);
 	assert_true(clock_mono_ms() - began < 4000);
