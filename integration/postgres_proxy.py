@@ -13,6 +13,7 @@ import struct
 import threading
 
 from daemon import give
+from world import eventually
 
 HOLD_BEFORE, HOLD_AFTER = "before", "after"  # the commit; after: the server does not hear of it
 
@@ -35,10 +36,18 @@ class Proxy:
 
     @staticmethod
     def cut(daemon):
-        """Ends the tenants' connections that go past the proxy; the server makes new ones."""
-        for process in daemon.tree():
-            if process.name == "postgres" and "postgres: cr_" in process.read("cmdline"):
+        """Ends the tenants' connections that go past the proxy; the server makes new ones.
+
+        It waits for their end: one that ends in the middle of a request would fail that.
+        """
+        def left():
+            return [process for process in daemon.tree() if process.name == "postgres" and
+                    "postgres: cr_" in process.read("cmdline")]
+
+        for process in left():
+            with contextlib.suppress(ProcessLookupError):
                 process.kill(signal.SIGTERM)
+        eventually(lambda: not left(), 10, "an end of the tenants' connections")
 
     def stop_at_commit(self, number, where):
         """From now on count; hold everything at that commit, and say so with self.stopped."""

@@ -107,6 +107,12 @@ def listening(port):
     return struct.pack("!HH4s8x", socket.htons(socket.AF_INET), port, bytes((127, 0, 0, 1)))
 
 
+def unused_port():
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def attacks(daemon):
     """(what, call, what it comes to, what it comes to in the free process)."""
     workspace = daemon.tenants["acme"].workspace
@@ -191,7 +197,7 @@ def test_calls_from_inside_are_refused(daemon, free):
 
 def test_tcp_from_inside_goes_nowhere(daemon, free):
     """Not even to itself, by none of the ways to connect; and no other port is bound."""
-    to = listening(daemon.port)
+    to, other = listening(daemon.port), listening(unused_port())
     expected = {"connect": "EACCES", "fast open": "EPERM", "bind": "EACCES"}
     got = {}
     for pid in (free.pid, daemon.server().pid):
@@ -201,7 +207,7 @@ def test_tcp_from_inside_goes_nowhere(daemon, free):
             got[pid] = {
                 "connect": thread.error("connect", fds[0], to, len(to)),
                 "fast open": thread.error("sendto", fds[1], b"x", 1, MSG_FASTOPEN, to, len(to)),
-                "bind": thread.error("bind", fds[2], listening(daemon.port ^ 1), len(to)),
+                "bind": thread.error("bind", fds[2], other, len(other)),
             }
             for fd in fds:
                 thread.call("close", fd)
