@@ -46,10 +46,10 @@ struct sandboxes;
 struct launcher_message;
 
 struct sandboxes_conf {
-	int launcher_sock;               /* borrowed; messages of daemon/launcher/message.h */
-	unsigned int start_timeout_ms;   /* from START to the guest's READY */
-	unsigned int idle_ms;            /* stop a sandbox after that long without a call */
-	unsigned int max_active;         /* sandboxes that are not stopped; at least 1 */
+	int launcher_sock;             /* borrowed; messages of daemon/launcher/message.h */
+	unsigned int start_timeout_ms; /* from START to the guest's READY */
+	unsigned int idle_ms;          /* stop a sandbox after that long without a call */
+	unsigned int max_active;       /* sandboxes that are not stopped; at least 1 */
 	void (*launcher_message)(void *ctx, int op); /* for what is not about sandboxes:
 	                                                LAUNCHER_DRAIN, and 0 = launcher gone */
 	/* An order of the launcher (daemon/launcher/message.h); takes *fd.  NULL = refuses all. */
