@@ -18,7 +18,6 @@
 
 #define TENANT      "d0c70000-0000-7000-8000-000000000001" /* of the doctor */
 #define CREDENTIAL  "d0c70000-0000-7000-8000-000000000002"
-#define MEMORY_MIB  512
 #define PLACE       "/doctor-XXXXXX"
 #define PLACE_MAX   (CLUSTER_SOCKET_DIR_MAX - strlen("/pg/run"))
 #define OF_REGISTRY 1024 /* bytes, besides paths */
@@ -131,7 +130,7 @@ static int declare(const struct doctor *d, struct registry **ret, struct err *e)
 	               "{\"version\":1,\"tenants\":[{\"id\":\"" TENANT "\",\"name\":\"doctor\","
 	               "\"workspaceRoot\":\"%s/work\",%s\"credentials\":[{\"id\":\"" CREDENTIAL
 	               "\",\"tokenFile\":\"%s/token\"}]}]}",
-	               d->place, d->service ? "\"limits\":{\"memoryMiB\":512}," : "", d->place);
+	               d->place, d->service ? "\"limits\":{\"memoryMiB\":256}," : "", d->place);
 	if (write_token(d, e) < 0 || write_file(d, "tenants.json", text, e) < 0)
 		return -1;
 	(void)snprintf(path, sizeof(path), "%s/tenants.json", d->place);

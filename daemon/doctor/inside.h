@@ -15,6 +15,7 @@ struct inside {
 	const char *leaf;            /* its cgroup; NULL likewise */
 	const char *workspace;       /* on the host */
 	struct sandboxes *sandboxes;
+	uint64_t shell_ms; /* what a shell that does nothing takes here; found by the checks */
 };
 
 /*
