@@ -32,10 +32,10 @@ int delegation_locate(const char *text, const char *root, char ret_dir[PATH_MAX]
 	must_check;
 
 /* DIR is ours, can be written, and has the controllers. */
-int delegation_check(const char *dir, struct err *e) must_check;
+int delegation_check(const char *path, struct err *e) must_check;
 
 /* Directories, processes, controllers, limits and protection. */
-int delegation_arrange(const char *dir, const char *root, struct err *e) must_check;
+int delegation_arrange(const char *path, const char *root, struct err *e) must_check;
 
 /* What sandboxes may take together of that many bytes of memory, or tasks. */
 unsigned long long delegation_memory_share(unsigned long long all);

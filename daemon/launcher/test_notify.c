@@ -106,6 +106,7 @@ static void test_full(void **state)
 	(void)snprintf(address.sun_path, sizeof(address.sun_path), "/tmp/test-notify-%d",
 	               (int)getpid());
 	fd = manager(&address, sizeof(address), address.sun_path);
+	assert_true(fd >= 0);
 	assert_int_equal(notify_take(&n, &e), 0);
 	while (sent < 100000 && notify_send(&n, "READY=1", &e) == 0)
 		sent++;
