@@ -401,16 +401,25 @@ static void send_cancel(struct call *c, struct call_plan *plan)
 	pthread_mutex_unlock(&c->pool->lock);
 }
 
-/*
- * Sleep unless there is more to do; mind the cancel and the deadline in any case, unless
- * all that is awaited is the reason of a loss, which has a deadline of its own.
- */
+/* All that is awaited is the reason of a loss, which has a deadline of its own. */
+static void pause_doomed(struct call *c, struct call_plan *plan)
+{
+	if (!sleep_until(c, plan->cancelled ? NULL : plan->cancel, -1))
+		return;
+	plan->cancelled = true;
+	pthread_mutex_lock(&c->pool->lock);
+	if (c->state == CALL_DOOMED)
+		call_lose(c, EXEC_LOST);
+	pthread_mutex_unlock(&c->pool->lock);
+}
+
+/* Sleep unless there is more to do; mind the cancel and the deadline in any case. */
 static void pause_call(struct call *c, struct call_plan *plan, enum call_state state, bool busy)
 {
 	const struct cancel *cancel = plan->cancelled ? NULL : plan->cancel;
 
 	if (state == CALL_DOOMED)
-		(void)sleep_until(c, NULL, -1);
+		pause_doomed(c, plan);
 	else if (sleep_until(c, cancel, busy ? 0 : clock_left_ms(c->deadline)))
 		send_cancel(c, plan);
 	else if (c->deadline && !clock_left_ms(c->deadline))

@@ -249,12 +249,12 @@ static void sandbox_end(struct sandbox *sb, enum telling telling, unsigned int e
 }
 
 /* Of a start that failed, why is said to those who wait for it. */
-static void note_why(struct sandbox *sb, const char *why)
+static void note_why(struct sandbox *sb, const char *why, unsigned int wait_ms)
 {
 	log_warn("sandbox of tenant %s is ended: %s", sb->tenant.text, why);
 	if (sb->state == STATE_STARTING)
 		(void)err_set(&sb->why, SANDBOX_START_FAILED, "%s", why);
-	sb->cause_deadline = clock_mono_ms() + CAUSE_WAIT_MS;
+	sb->cause_deadline = clock_mono_ms() + wait_ms;
 }
 
 void sandbox_break(struct sandbox *sb, const char *fmt, ...)
@@ -270,7 +270,7 @@ void sandbox_break(struct sandbox *sb, const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	note_why(sb, why);
+	note_why(sb, why, CAUSE_WAIT_MS);
 	sandbox_end(sb, TELL_NOW, 0);
 }
 
@@ -284,8 +284,8 @@ void sandbox_gone(struct sandbox *sb, const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	note_why(sb, why);
-	sandbox_end(sb, TELL_LATER, CAUSE_WAIT_MS);
+	note_why(sb, why, LOSS_WAIT_MS);
+	sandbox_end(sb, TELL_LATER, LOSS_WAIT_MS);
 }
 
 void sandbox_finish(struct sandbox *sb)

@@ -29,7 +29,8 @@
 #define OUT_INPUT_MAX ((size_t)256 << 10) /* above this file content waits with its caller */
 
 #define ENDING_MS       5000 /* from the end of a guest's input to KILL */
-#define CAUSE_WAIT_MS   2000 /* how long who lost a sandbox waits for the runner's reason */
+#define CAUSE_WAIT_MS   2000 /* how long a failed start waits for the runner's reason */
+#define LOSS_WAIT_MS    8000 /* likewise who lost a sandbox: the runner first proves its end */
 #define CANCEL_GRACE_MS 2000 /* from CANCEL, or a passed deadline, to the end of the sandbox */
 
 struct call;
@@ -132,7 +133,7 @@ void sandbox_break(struct sandbox *sb, const char *fmt, ...) printf_like(2, 3);
 
 /*
  * (locked) Its pipes say that it is gone, in whatever way.  The runner is given
- * CAUSE_WAIT_MS to say why, for those whose calls were open; then KILL.  Any thread.
+ * LOSS_WAIT_MS to say why, for those whose calls were open; then KILL.  Any thread.
  */
 void sandbox_gone(struct sandbox *sb, const char *fmt, ...) printf_like(2, 3);
 
