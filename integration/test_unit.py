@@ -70,7 +70,8 @@ def test_a_setting_that_would_break_the_unit_is_refused(settings, fault):
 def test_what_would_break_sandboxes_is_absent():
     text = render().stdout
     for directive in ("ProtectKernelTunables", "ProtectKernelLogs", "ProtectHostname",
-                      "ProcSubset", "ProtectControlGroups", "MemoryDenyWriteExecute", "RestrictNamespaces", "PrivateNetwork"):
+                      "ProcSubset", "ProtectControlGroups", "MemoryDenyWriteExecute",
+                      "RestrictNamespaces", "PrivateNetwork"):
         assert f"\n{directive}=" not in text
     # A kill by the filter would reach the tenants' programs inside gVisor.
     assert "\nSystemCallErrorNumber=EPERM\n" in text
