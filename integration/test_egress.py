@@ -322,8 +322,8 @@ def appear_and_watch(sandbox, address, add, remove):
     demo.ip(*add)
     try:
         _, text = sandbox.finish(call)
-        ruled = datetime.datetime.strptime(DENIED.search(sandbox.log())[1] + "+0000",
-                                           "%Y-%m-%dT%H:%M:%S.%fZ%z")
+        said = eventually(lambda: DENIED.search(sandbox.log()), 5, "a word of the new address")
+        ruled = datetime.datetime.strptime(said[1] + "+0000", "%Y-%m-%dT%H:%M:%S.%fZ%z")
         return [at - begin for at in (ruled.timestamp(), *map(float, text.split()))]
     finally:
         demo.ip(*remove)
