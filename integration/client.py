@@ -237,6 +237,8 @@ def blocks(lines):
     """(event, id, data) of a stream; comments are passed over, all else is a fault."""
     block = {}
     for line in lines:
+        if not line.endswith(b"\n"):
+            raise ConnectionResetError("the stream was cut within a line")
         text = line.decode("utf-8").removesuffix("\n")
         if not text:
             if block:
