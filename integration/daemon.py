@@ -54,7 +54,51 @@ class Tenant:
                 "credentials": [{"id": str(uuid.uuid4()), "tokenFile": self.token_file}]}
 
 
-class Daemon:
+class Parts:
+    """The processes of a daemon, from its launcher's pid (main_pid) and its tenants."""
+
+    def tree(self):
+        return descendants(self.main_pid())
+
+    def child(self, name, argument=None):
+        found = [p for p in self.tree() if p.parent == self.main_pid() and p.name == name and
+                 (argument is None or argument in p.arguments())]
+        assert len(found) == 1, f"{name}: {found} of {self.tree()}"
+        return found[0]
+
+    def launcher(self):
+        return Process(self.main_pid(), "cloisterd", os.getpid())
+
+    def server(self):
+        return self.child("cloisterd")
+
+    def postgres(self):
+        return self.child("postgres")
+
+    def runner(self, tenant):
+        return self.child("cloister-runner", self.tenants[tenant].id)
+
+    def below_runner(self, tenant, matches):
+        """The processes below a tenant's runner that match."""
+        return [p for p in descendants(self.runner(tenant).pid) if matches(p)]
+
+    def slirp(self, tenant):
+        found = self.below_runner(tenant, lambda p: p.name == "slirp4netns")
+        assert found, f"no slirp4netns: {self.tree()}"
+        return found[0]
+
+    def sentry(self, tenant):
+        """The process that is the sandbox: gVisor's kernel."""
+        found = self.below_runner(tenant, lambda p: "boot" in p.arguments())
+        assert found, f"no sandbox: {self.tree()}"
+        return found[0]
+
+    def running(self, tenant):
+        return any(p.name == "cloister-runner" and self.tenants[tenant].id in p.arguments()
+                   for p in self.tree())
+
+
+class Daemon(Parts):
     def __init__(self, world, tenants=("acme", "globex"), options=()):
         self.world, self.options = world, list(options)
         self.process, self.port = None, None
@@ -115,6 +159,9 @@ class Daemon:
                 return f.read()
         return ""
 
+    def main_pid(self):
+        return self.process.pid
+
     def alive(self):
         return self.process is not None and self.process.poll() is None
 
@@ -143,45 +190,3 @@ class Daemon:
 
     def client(self, tenant=None):
         return Client(self.port, self.tenants[tenant].token if tenant else None)
-
-    # -- its parts
-
-    def tree(self):
-        return descendants(self.process.pid)
-
-    def child(self, name, argument=None):
-        found = [p for p in self.tree() if p.parent == self.process.pid and p.name == name and
-                 (argument is None or argument in p.arguments())]
-        assert len(found) == 1, f"{name}: {found} of {self.tree()}"
-        return found[0]
-
-    def launcher(self):
-        return Process(self.process.pid, "cloisterd", os.getpid())
-
-    def server(self):
-        return self.child("cloisterd")
-
-    def postgres(self):
-        return self.child("postgres")
-
-    def runner(self, tenant):
-        return self.child("cloister-runner", self.tenants[tenant].id)
-
-    def below_runner(self, tenant, matches):
-        """The processes below a tenant's runner that match."""
-        return [p for p in descendants(self.runner(tenant).pid) if matches(p)]
-
-    def slirp(self, tenant):
-        found = self.below_runner(tenant, lambda p: p.name == "slirp4netns")
-        assert found, f"no slirp4netns: {self.tree()}"
-        return found[0]
-
-    def sentry(self, tenant):
-        """The process that is the sandbox: gVisor's kernel."""
-        found = self.below_runner(tenant, lambda p: "boot" in p.arguments())
-        assert found, f"no sandbox: {self.tree()}"
-        return found[0]
-
-    def running(self, tenant):
-        return any(p.name == "cloister-runner" and self.tenants[tenant].id in p.arguments()
-                   for p in self.tree())
