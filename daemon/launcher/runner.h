@@ -16,6 +16,7 @@ struct runner {
 	struct runner *next; /* the launcher's list */
 	struct uuid tenant;
 	uint64_t generation;
+	uint64_t reaped_ms; /* monotonic, once it was */
 	pid_t pid;
 	int log_fd; /* read end of its standard error, non-blocking; -1 = ended */
 	struct runner_log log;
