@@ -25,6 +25,7 @@ class Sandbox:
         self.tenant = tenant or str(uuid.uuid4())
         self.directory, self.prefix = directory, list(prefix)
         self.buffer, self.calls, self.process = b"", 0, None
+        self.to = self.out = -1
         for name in ("", "/workspace", "/state", "/run"):
             if not os.path.isdir(directory + name):
                 os.mkdir(directory + name)

@@ -46,7 +46,8 @@ class Place:
     """What the launcher arranges: DIR/supervisor, DIR/sandboxes, three controllers."""
 
     def __init__(self):
-        run("systemd-run", f"--unit={UNIT}", "-p", f"User={USER}",
+        # Before it has become the program, its process is systemd's to move.
+        run("systemd-run", f"--unit={UNIT}", "-p", "Type=exec", "-p", f"User={USER}",
             "-p", "Delegate=cpu memory pids", "sleep", "infinity")
         user = pwd.getpwnam(USER)
         for name in ("supervisor", "sandboxes"):
