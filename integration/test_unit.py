@@ -30,15 +30,19 @@ def test_the_unit_that_is_checked_in_is_the_rendered_one():
 def test_settings_reach_their_lines():
     settings = """{
       programs = "/opt/c"; stateDirectory = "c/state"; user = "u"; group = "g"; port = 80;
-      drainSeconds = 7; options = { log-level = "debug"; max-running-turns = 3; };
+      drainSeconds = 7; options.log-level = "debug"; options.max-running-turns = 3;
       workspaceRoots = [ "/a" "/b" ]; credentials = { db = "/etc/db"; url = "/etc/url"; };
       environmentFiles = [ "/etc/env" ]; path = [ "/p/bin" "/q/bin" ]; memoryMax = "3G";
+      prepare = [ "/opt/prepare" "a b" ]; options.host-address = [ "10.0.0.0/8" "192.0.2.1/32" ];
     }"""
     expected = {
         "ExecStart": ["/opt/c/cloisterd serve --tenants /etc/cloister/tenants.json "
                       "--state /var/lib/c/state --rootfs /usr/lib/cloister/rootfs "
                       "--boundary service --host 127.0.0.1 --port 80 --drain-seconds 7 "
+                      "--host-address 10.0.0.0/8 --host-address 192.0.2.1/32 "
                       "--log-level debug --max-running-turns 3"],
+        "ExecStartPre": ['+/opt/prepare "a b" start'],
+        "ExecReload": ['+/opt/prepare "a b" reload', "/opt/c/cloisterd reload --state /var/lib/c/state"],
         "User": ["u"], "Group": ["g"], "StateDirectory": ["c/state"], "TimeoutStopSec": ["67"],
         "ReadWritePaths": ["/a", "/b", "/sys/fs/cgroup"], "MemoryMax": ["3G"],
         "LoadCredential": ["db:/etc/db", "url:/etc/url"], "EnvironmentFile": ["/etc/env"],

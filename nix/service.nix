@@ -37,8 +37,13 @@ let
     host = "127.0.0.1";
     port = 4096;
     drainSeconds = 25;
-    # More of "cloisterd serve --help", without the dashes: { "max-running-turns" = 32; }.
+    # More of "cloisterd serve --help", without the dashes: { "max-running-turns" = 32; }. One
+    # that may stand more than once has a list.
     options = { };
+    # A command of root's, as a list of words: run before the daemon starts, with the last word
+    # "start", and before it reads its registry again, with "reload". When it fails, so does
+    # that.
+    prepare = [ ];
 
     # Name to file: what the daemon finds as $CREDENTIALS_DIRECTORY/name.
     credentials = { };
@@ -86,10 +91,27 @@ let
     in
     if builtins.match "[A-Za-z0-9_/.:=,+%@-]+" text != null then text else "\"${text}\"";
 
-  option = name: value: [
-    (word "--${name}")
-    (word value)
-  ];
+  option =
+    name: value:
+    builtins.concatLists (
+      map (one: [
+        (word "--${name}")
+        (word one)
+      ]) (if builtins.isList value then value else [ value ])
+    );
+
+  # "+": with root's powers and without the unit's walls.
+  prepare =
+    phase:
+    if s.prepare == [ ] then
+      [ ]
+    else
+      [
+        (builtins.concatStringsSep " " (
+          [ "+${path (builtins.head s.prepare)}" ]
+          ++ map word (builtins.tail s.prepare ++ [ phase ])
+        ))
+      ];
 
   stateDirectory = "/var/lib/${s.stateDirectory}";
 
@@ -131,7 +153,9 @@ in
 
     ExecStart = command;
     # Waits; its faults are in the journal, and with any of them the reload fails.
-    ExecReload = "${path "${s.programs}/cloisterd"} reload ${builtins.concatStringsSep " " (option "state" stateDirectory)}";
+    ExecReload = prepare "reload" ++ [
+      "${path "${s.programs}/cloisterd"} reload ${builtins.concatStringsSep " " (option "state" stateDirectory)}"
+    ];
     # READY=1 comes from the launcher once the server accepts connections: what is ordered
     # after this unit finds it answering. Only the main process may speak; NOTIFY_SOCKET is
     # taken out of the environment before anything else is started. No WatchdogSec: the
@@ -280,6 +304,7 @@ in
   // optional "LoadCredential" (
     map (name: "${plain name}:${path s.credentials.${name}}") (builtins.attrNames s.credentials)
   )
+  // optional "ExecStartPre" (prepare "start")
   // optional "EnvironmentFile" (map path s.environmentFiles)
   // optional "Environment" (
     if s.path == [ ] then [ ] else [ "PATH=${builtins.concatStringsSep ":" (map path s.path)}" ]
