@@ -6,15 +6,11 @@
 
 #include "common/cancel.h"
 #include "common/err.h"
+#include "daemon/model/fault.h"
 #include "daemon/store/turn.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-enum model_code {
-	MODEL_FAILED = ERR_PROGRAM_BASE + 300, /* it gave no usable answer; text says why */
-	MODEL_CANCELLED,
-};
 
 struct model_sink;
 struct model_answer;

@@ -1,0 +1,161 @@
+/*
+ * Messages, as Anthropic published them: a message begins, content blocks begin, grow
+ * and stop, the message gets a reason to stop, and stops.
+ */
+#include "daemon/model/stream_format.h"
+
+#include <string.h>
+
+#define INPUT_MAX ((size_t)4 << 20)
+
+static bool is(const struct json *v, const char *type)
+{
+	const char *text = json_str(json_get(v, "type"));
+
+	return text && strcmp(text, type) == 0;
+}
+
+static int64_t place_of(const struct json *event)
+{
+	return json_int(json_get(event, "index"));
+}
+
+/* A count that is not repeated stays as it was. */
+static void renew(uint64_t *count, const struct json *usage, const char *name)
+{
+	const struct json *v = json_get(usage, name);
+
+	if (v && json_type(v) == JSON_INT)
+		*count = stream_count(v);
+}
+
+/* input_tokens leaves out what went through the cache; a later report gives input anew. */
+static void take_usage(struct stream *s, const struct json *v)
+{
+	struct usage usage = s->usage;
+	uint64_t fresh = usage.input - usage.cached, made = 0;
+
+	if (!v || json_type(v) != JSON_OBJECT)
+		return;
+	renew(&fresh, v, "input_tokens");
+	renew(&made, v, "cache_creation_input_tokens");
+	renew(&usage.cached, v, "cache_read_input_tokens");
+	renew(&usage.output, v, "output_tokens");
+	if (json_get(v, "input_tokens"))
+		fresh += made;
+	usage.input = fresh + usage.cached;
+	stream_usage(s, &usage);
+}
+
+/* Input comes in pieces, but for servers that give it whole with the beginning. */
+static void whole_input(struct stream *s, struct open_call *call, const struct json *input)
+{
+	auto_buf struct buf text = BUF_INIT(INPUT_MAX);
+
+	if (!input || json_type(input) != JSON_OBJECT)
+		return;
+	json_write(input, &text);
+	if (!buf_failed(&text) && text.len > 2)
+		stream_arguments(s, call, text.data, text.len);
+}
+
+static int block_start(struct stream *s, const struct json *event, struct err *e)
+{
+	const struct json *block = json_get(event, "content_block");
+	int64_t place = place_of(event);
+
+	if (is(block, "text"))
+		stream_text(s, SAID_TEXT, json_get(block, "text"));
+	if (is(block, "thinking"))
+		stream_text(s, SAID_REASONING, json_get(block, "thinking"));
+	if (!is(block, "tool_use"))
+		return 0;
+	if (stream_find(s, place))
+		return stream_malformed(e, "two blocks in one place");
+	if (stream_call(s, place, NULL, json_get(block, "name"), e) < 0)
+		return -1;
+	whole_input(s, stream_find(s, place), json_get(block, "input"));
+	return 0;
+}
+
+static int block_delta(struct stream *s, const struct json *event, struct err *e)
+{
+	const struct json *delta = json_get(event, "delta");
+	const struct json *piece = json_get(delta, "partial_json");
+	struct open_call *call;
+
+	if (is(delta, "text_delta"))
+		stream_text(s, SAID_TEXT, json_get(delta, "text"));
+	if (is(delta, "thinking_delta"))
+		stream_text(s, SAID_REASONING, json_get(delta, "thinking"));
+	if (!is(delta, "input_json_delta"))
+		return 0;
+	call = stream_find(s, place_of(event));
+	if (!call)
+		return stream_malformed(e, "input of a tool call that did not begin");
+	stream_arguments(s, call, json_str(piece), json_str_len(piece));
+	return 0;
+}
+
+static int block_stop(struct stream *s, const struct json *event, struct err *e)
+{
+	struct open_call *call = stream_find(s, place_of(event));
+
+	(void)e;
+	if (call)
+		stream_call_end(s, call);
+	return 0;
+}
+
+static int message_start(struct stream *s, const struct json *event, struct err *e)
+{
+	(void)e;
+	take_usage(s, json_get(json_get(event, "message"), "usage"));
+	return 0;
+}
+
+static int message_delta(struct stream *s, const struct json *event, struct err *e)
+{
+	static const struct stop_row stops[] = {
+		{ "end_turn", STOP_END },
+		{ "stop_sequence", STOP_END },
+		{ "tool_use", STOP_CALLS },
+		{ "max_tokens", STOP_LENGTH },
+		{ "model_context_window_exceeded", STOP_LENGTH },
+		{ "pause_turn", STOP_LENGTH },
+		{ "refusal", STOP_REFUSAL },
+		{ NULL, STOP_NONE },
+	};
+	const char *reason = json_str(json_get(json_get(event, "delta"), "stop_reason"));
+
+	take_usage(s, json_get(event, "usage"));
+	return reason ? stream_stop_as(s, stops, reason, e) : 0;
+}
+
+static int message_stop(struct stream *s, const struct json *event, struct err *e)
+{
+	(void)event;
+	return stream_finish(s, e);
+}
+
+static int error(struct stream *s, const struct json *event, struct err *e)
+{
+	(void)s;
+	return fault_object(0, json_get(event, "error"), e);
+}
+
+int messages_event(struct stream *s, const struct json *event, struct err *e)
+{
+	static const struct event_row rows[] = {
+		{ "content_block_delta", block_delta },
+		{ "content_block_start", block_start },
+		{ "content_block_stop", block_stop },
+		{ "message_start", message_start },
+		{ "message_delta", message_delta },
+		{ "message_stop", message_stop },
+		{ "error", error },
+		{ NULL, NULL },
+	};
+
+	return stream_event_as(s, rows, event, e);
+}
