@@ -9,6 +9,7 @@ import uuid
 import pytest
 
 from test_api import ask
+from test_turn_events import whole
 
 SECURITY = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -320,10 +321,17 @@ def test_a_long_turn_is_bounded_as_a_whole(acme, session):
 
 
 @pytest.mark.parametrize("key", ["encrypted_content", "ENCRYPTED_function_args",
-                                 "encryptedContent", "encryptedfunctionargs"])
+                                 "encryptedContent", "encryptedfunctionargs", "Pass_Word"])
 def test_what_is_encrypted_is_not_shown(acme, session, key):
+    """Not in the history, not in the stream of events, not when the turn is told again."""
     hidden = json.dumps({"a": [{key: {"deep": "s3cret"}}], "path": "x"})
-    acme.run(session, f"@read_file {hidden}")
+    outcome = acme.watch(session, f"@read_file {hidden}")
+    again = whole(acme, f"?turnId={outcome.turn['id']}")
+    for told in ([(kind, e) for _, kind, e in outcome.events], again):
+        assert "s3cret" not in json.dumps(told)
+        started = [e["data"] for kind, e in told if kind == "tool.started"]
+        assert [(json.loads(s["arguments"]), s["argumentsEncrypted"]) for s in started] == \
+            [({"a": [{key: "[redacted]"}], "path": "x"}, True)]
     page = history(acme, session)
     call = page["data"][0]["turn"]["items"][1]
     assert json.loads(call["arguments"]) == {"a": [{key: "[redacted]"}], "path": "x"}
@@ -334,7 +342,9 @@ def test_what_is_encrypted_is_not_shown(acme, session, key):
 
 def test_arguments_are_shown_byte_for_byte(acme, session):
     arguments = '{ "path" : "x" ,  "limit":1e0, "encrypted_contents": "\\u0041" }'
-    acme.run(session, f"@read_file {arguments}")
+    outcome = acme.watch(session, f"@read_file {arguments}")
+    started = next(e["data"] for _, kind, e in outcome.events if kind == "tool.started")
+    assert started["arguments"] == arguments and not started["argumentsEncrypted"]
     call = items(acme, session)[1]
     assert call["arguments"] == arguments and not call["argumentsRedacted"]
 

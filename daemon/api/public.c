@@ -3,10 +3,10 @@
 #include "common/buf.h"
 #include "common/utf8.h"
 #include "daemon/turn/output.h"
+#include "daemon/turn/redact.h"
 
 #include <string.h>
 
-#define REDACTED "[redacted]"
 #define TEXT_MAX ((size_t)64 * 1024 * 1024) /* bytes of a text that had to be repaired */
 
 static const char *const kinds[] = {
@@ -15,82 +15,6 @@ static const char *const kinds[] = {
 	[ITEM_TOOL_CALL] = "tool_call",
 	[ITEM_TOOL_RESULT] = "tool_result",
 };
-
-/* -- what is encrypted ------------------------------------------------------------------ */
-
-/* The names that providers give to what only they can read, in any case and spelling. */
-static bool is_secret(const char *key)
-{
-	static const char *const names[] = { "encryptedcontent", "encryptedfunctionargs" };
-	char plain[32];
-	size_t n = 0;
-
-	for (; *key; key++) {
-		if (*key == '_')
-			continue;
-		if (n == sizeof(plain) - 1)
-			return false;
-		plain[n++] = (char)(*key >= 'A' && *key <= 'Z' ? *key - 'A' + 'a' : *key);
-	}
-	plain[n] = '\0';
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (strcmp(names[i], plain) == 0)
-			return true;
-	return false;
-}
-
-struct redaction {
-	struct json *copy;
-	bool found;
-};
-
-static struct json *redact(const struct json *v, bool *found);
-
-static void redact_member(void *ctx, const char *key, const struct json *value)
-{
-	struct redaction *r = ctx;
-
-	if (is_secret(key)) {
-		json_put_str(r->copy, key, REDACTED);
-		r->found = true;
-	} else {
-		json_put(r->copy, key, redact(value, &r->found));
-	}
-}
-
-/* A copy without secrets.  The parser bounds the depth. */
-static struct json *redact(const struct json *v, bool *found) /* NOLINT(misc-no-recursion) */
-{
-	struct redaction r = { .found = false };
-
-	if (json_type(v) == JSON_OBJECT) {
-		r.copy = json_new_object();
-		json_each(v, redact_member, &r);
-		*found = *found || r.found;
-		return r.copy;
-	}
-	if (json_type(v) != JSON_ARRAY)
-		return json_copy(v);
-	r.copy = json_new_array();
-	for (size_t i = 0; i < json_len(v); i++)
-		json_push(r.copy, redact(json_at(v, i), found));
-	return r.copy;
-}
-
-/* Arguments with a secret are written anew without it; all others stay byte for byte. */
-static bool redact_text(const struct item *call, struct buf *out)
-{
-	auto_json struct json *doc = NULL, *copy = NULL;
-	struct err e = ERR_INIT;
-	bool found = false;
-
-	if (json_parse(call->body, call->body_len, &doc, &e))
-		return false;
-	copy = redact(doc, &found);
-	if (found)
-		json_write(copy, out);
-	return found;
-}
 
 /* -- text ------------------------------------------------------------------------------- */
 
@@ -143,8 +67,8 @@ static void put_text(struct json *o, const char *key, const char *flag, struct t
 void public_put_arguments(struct json *o, const char *key, const struct item *call,
                           size_t max_chars)
 {
-	auto_buf struct buf text = BUF_INIT(TEXT_MAX);
-	bool redacted = redact_text(call, &text);
+	auto_buf struct buf text = BUF_INIT(REDACT_MAX);
+	bool redacted = call->kind == ITEM_TOOL_CALL && redact_arguments(call, &text);
 
 	(void)put_cut(o, key, redacted ? text.data : call->body,
 	              redacted ? text.len : call->body_len, max_chars);
@@ -178,8 +102,8 @@ static void put_call(struct json *o, const struct item *call, struct public_budg
 		                              [CALL_PENDING] = "pending",
 		                              [CALL_STARTED] = "started",
 		                              [CALL_DONE] = "done" };
-	auto_buf struct buf text = BUF_INIT(TEXT_MAX);
-	bool redacted = redact_text(call, &text);
+	auto_buf struct buf text = BUF_INIT(REDACT_MAX);
+	bool redacted = redact_arguments(call, &text);
 
 	json_put_str(o, "callId", call->call_id);
 	json_put_str(o, "name", call->tool);

@@ -162,8 +162,8 @@ static void only_secrets_are_redacted(void **state)
 	assert_arguments("{\"encrypted_contents\": 1}", "{\"encrypted_contents\": 1}");
 	assert_arguments("{\"a_very_long_name_that_is_none_of_them\": 1}",
 	                 "{\"a_very_long_name_that_is_none_of_them\": 1}");
-	assert_arguments("{\"encrypted_content\": \"not JSON",
-	                 "{\"encrypted_content\": \"not JSON");
+	assert_arguments("{\"encrypted_content\": \"not JSON", "[redacted]");
+	assert_arguments("{\"content\": \"not JSON", "{\"content\": \"not JSON");
 }
 
 int main(void)

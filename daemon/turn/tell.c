@@ -3,6 +3,7 @@
 #include "common/utf8.h"
 #include "daemon/event/bus.h"
 #include "daemon/turn/output.h"
+#include "daemon/turn/redact.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -66,10 +67,13 @@ static struct json *call_json(const struct item *call)
 
 struct json *tell_call(const struct item *call)
 {
+	auto_buf struct buf text = BUF_INIT(REDACT_MAX);
+	bool redacted = redact_arguments(call, &text);
 	struct json *data = call_json(call);
 
-	json_put_bool(data, "argumentsEncrypted", false);
-	put_public(data, "arguments", "argumentsTruncated", call->body, call->body_len);
+	json_put_bool(data, "argumentsEncrypted", redacted);
+	put_public(data, "arguments", "argumentsTruncated", redacted ? text.data : call->body,
+	           redacted ? text.len : call->body_len);
 	return data;
 }
 
