@@ -3,6 +3,7 @@
 import json
 import re
 import time
+import uuid
 
 import pytest
 
@@ -262,7 +263,8 @@ def test_queues_are_bounded(make_daemon):
     acme, globex, hooli = (daemon.client(n) for n in ("acme", "globex", "hooli"))
     running = acme.start(acme.session(), "$ sleep 4")
     acme.wait_for(running, "running")
-    queued = [acme.start(acme.session(), "$ echo a") for _ in range(2)]
+    keyed, key = acme.session(), {"clientRequestId": str(uuid.uuid4())}
+    queued = [acme.start(acme.session(), "$ echo a"), acme.start(keyed, "$ echo k", **key)]
     extra = acme.session()
 
     def refused(client, session, code):
@@ -271,6 +273,11 @@ def test_queues_are_bounded(make_daemon):
         assert answer.header("Retry-After")
 
     refused(acme, extra, "tenant_turn_queue_full")
+    # What was taken already is not refused when it is sent again.
+    assert acme.start(keyed, "$ echo k", **key) == queued[1]
+    for session, line in ((keyed, "other"), (extra, "$ echo k")):
+        acme.call("POST", f"/v1/sessions/{session}/turns", {"input": line, **key}, 409,
+                  "idempotency_conflict")
     queued += [globex.start(globex.session(), "$ echo g") for _ in range(2)]
     refused(globex, globex.session(), "tenant_turn_queue_full")
     refused(hooli, hooli.session(), "turn_queue_full")

@@ -93,6 +93,8 @@ static bool read_turn(const struct http_request *req, struct http_response *res,
 		return false;
 	}
 	t->input = strdup(json_str(v[1]));
+	if (!t->input)
+		http_error(req, res, 500, "internal_error", "no memory for the input");
 	return t->input != NULL;
 }
 

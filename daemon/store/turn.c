@@ -350,6 +350,28 @@ int turn_insert(struct store *s, const struct uuid *tenant, struct turn *t, bool
 	return 0;
 }
 
+static int find(struct pg *pg, void *ctx, struct err *e)
+{
+	struct insertion *in = ctx;
+
+	in->existing = false;
+	return find_existing(pg, in, e);
+}
+
+int turn_find(struct store *s, const struct uuid *tenant, struct turn *t, struct err *e)
+{
+	struct insertion in = { .t = t, .store = s };
+	int rc = tenant_transaction(s, tenant, find, &in, e);
+
+	if (rc == 0 && in.existing) {
+		turn_release(t);
+		*t = in.stored;
+		return 0;
+	}
+	turn_release(&in.stored);
+	return rc ? -1 : err_set(e, STORE_NOT_FOUND, "there is no turn of that client request id");
+}
+
 /* -- changing the state -- */
 
 struct change {

@@ -50,6 +50,12 @@ void turn_release(struct turn *t);
 int turn_insert(struct store *s, const struct uuid *tenant, struct turn *t, bool *ret_existing,
                 struct err *e) must_check;
 
+/*
+ * The turn of t's client request id; *t becomes it.  STORE_NOT_FOUND: there is none.
+ * STORE_KEY_REUSED, as turn_insert().
+ */
+int turn_find(struct store *s, const struct uuid *tenant, struct turn *t, struct err *e) must_check;
+
 int turn_get(struct store *s, const struct uuid *tenant, const struct uuid *id, struct turn *ret,
              struct err *e) must_check;
 

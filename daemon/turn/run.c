@@ -13,6 +13,7 @@
 #include "daemon/turn/output.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/render.h"
+#include "daemon/turn/reply.h"
 #include "daemon/turn/tell.h"
 #include "daemon/turn/tools.h"
 
@@ -532,8 +533,8 @@ static enum round prepare(struct run *r, struct err *e)
 {
 	const struct turns_conf *c = r->conf;
 
-	turns_end_wait(r->job);
-	if (turn_mark_running(c->store, &r->job->tenant, &r->job->turn, clock_wall_ms(), e) ||
+	if (reply_catch_up(r->job, e) ||
+	    turn_mark_running(c->store, &r->job->tenant, &r->job->turn, clock_wall_ms(), e) ||
 	    session_get(c->store, &r->job->tenant, &r->job->session, &r->session, e))
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
 	r->model = model_find(r->session.model);

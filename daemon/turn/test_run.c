@@ -395,6 +395,88 @@ static void a_turn_whose_insert_was_not_heard_of(void **state)
 	end();
 }
 
+/* How often what the subscription has to give says text. */
+static size_t told(struct subscription *s, const char *text)
+{
+	const char *data;
+	size_t len, n = 0;
+
+	while (bus_next(s, &data, &len) > 0)
+		n += memmem(data, len, text, strlen(text)) != NULL;
+	return n;
+}
+
+/* The commit of an answer or an expiry happened, and nobody heard of it: it is told. */
+static void a_reply_that_was_not_heard_of(const char *decision, const char *status)
+{
+	const struct uuid tenant = new_tenant();
+	const struct bus_wish wish = { .last_id = 0 };
+	struct item result = { .kind = ITEM_TOOL_RESULT, .call_id = "c", .tool = "ask_user" };
+	struct request_decision d = { .decision = decision, .result = &result };
+	struct subscription *sub;
+	struct uuid id, request;
+	size_t replies;
+
+	begin(&usual, behave_real);
+	id = ask(&tenant, 3600);
+	request = request_of(&tenant, &id);
+	wait_idle();
+	result.body = strdup("yes");
+	result.body_len = 3;
+	d.now_ms = clock_wall_ms() + (decision ? 0 : 3600000);
+	assert_ok(request_answer(store, &tenant, &request, &d, &e));
+	free(result.body);
+	pthread_mutex_lock(&turns->lock);
+	turns_doubt(turns, lane_of(turns, &tenant)); /* as whoever could not commit does */
+	pthread_mutex_unlock(&turns->lock);
+	wait_state(&tenant, &id, TURN_COMPLETED);
+	wait_idle();
+	assert_ok(bus_subscribe(bus, &tenant, &wish, &sub, &e));
+	replies = told(sub, status);
+	bus_unsubscribe(sub);
+	assert_int_equal(replies, 1);
+	assert_int_equal(lane_of(turns, &tenant)->waiting, 0);
+	end();
+}
+
+static void an_answer_that_was_not_heard_of(void **state)
+{
+	(void)state;
+	a_reply_that_was_not_heard_of("yes", "\"status\":\"answered\"");
+}
+
+static void an_expiry_that_was_not_heard_of(void **state)
+{
+	(void)state;
+	a_reply_that_was_not_heard_of(NULL, "\"status\":\"expired\"");
+}
+
+/* A look at the store that is older than the question does not end the wait. */
+static void an_old_look_does_not_end_a_wait(void **state)
+{
+	const struct uuid tenant = new_tenant();
+	struct uuid id, request;
+	struct request q;
+	struct job *job;
+
+	(void)state;
+	begin(&usual, behave_real);
+	id = ask(&tenant, 2);
+	request = request_of(&tenant, &id);
+	wait_idle();
+	q = get_request(&tenant, &request);
+	job = job_new(turns, &tenant, &id, &q.session, &e);
+	assert_non_null(job);
+	job->resumed = true;
+	pthread_mutex_lock(&turns->lock);
+	job_add(job);
+	job_queue(job);
+	pthread_mutex_unlock(&turns->lock);
+	wait_state(&tenant, &id, TURN_COMPLETED); /* it still expires in time */
+	assert_result(&tenant, &id, "error: expired:");
+	end();
+}
+
 /* Ten seconds without a database, in the middle of turns. */
 static void ten_seconds_without_a_store(void **state)
 {
@@ -494,6 +576,9 @@ int main(void)
 		cmocka_unit_test(a_stop_leaves_turns_as_they_are),
 		cmocka_unit_test(an_item_that_cannot_be_stored),
 		cmocka_unit_test(a_turn_whose_insert_was_not_heard_of),
+		cmocka_unit_test(an_answer_that_was_not_heard_of),
+		cmocka_unit_test(an_expiry_that_was_not_heard_of),
+		cmocka_unit_test(an_old_look_does_not_end_a_wait),
 		cmocka_unit_test(ten_seconds_without_a_store),
 		cmocka_unit_test(a_listing_that_is_too_long_is_marked),
 		cmocka_unit_test(closes_the_store),

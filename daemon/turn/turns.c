@@ -4,9 +4,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "daemon/turn/queue.h"
-#include "daemon/turn/render.h"
-#include "daemon/turn/tell.h"
-#include "daemon/turn/tools.h"
+#include "daemon/turn/reply.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -130,6 +128,20 @@ static void release(struct job *job, bool queue, const struct err *e)
 	pthread_mutex_unlock(&ts->lock);
 }
 
+/* What was accepted before is no new work: there is room for its answer in every queue. */
+static int find_known(struct turns *ts, const struct uuid *tenant, struct turn *t, struct err *e)
+{
+	struct err why = ERR_INIT;
+
+	if (!t->client_request.text[0])
+		return -1;
+	if (turn_find(ts->conf.store, tenant, t, &why) == 0)
+		return 0;
+	if (why.code == STORE_KEY_REUSED)
+		*e = why;
+	return -1;
+}
+
 int turns_submit(struct turns *ts, const struct uuid *tenant, struct turn *t, struct err *e)
 {
 	bool existing = false;
@@ -144,7 +156,7 @@ int turns_submit(struct turns *ts, const struct uuid *tenant, struct turn *t, st
 		return -1;
 	job->bytes = strlen(t->input);
 	if (admit(job, e))
-		return -1;
+		return find_known(ts, tenant, t, e);
 	rc = turn_insert(ts->conf.store, tenant, t, &existing, e);
 	if (rc == 0 && !existing)
 		job_publish(job, "turn.queued", NULL);
@@ -199,28 +211,6 @@ static bool hold(struct job *job)
 	return free_now;
 }
 
-static int commit_answer(struct job *job, const struct request *q, const struct answer *a,
-                         struct err *e)
-{
-	struct request_decision decision = { .decision = a->decision,
-		                             .value = a->value,
-		                             .now_ms = clock_wall_ms() };
-	struct item result;
-	int rc;
-
-	if (tool_answered(q, a->decision, a->value, &result, e))
-		return -1;
-	decision.result = &result;
-	rc = request_answer(job->turns->conf.store, &job->tenant, &q->id, &decision, e);
-	if (rc == 0) {
-		turns_end_wait(job);
-		job_publish(job, "request.resolved", request_resolved_json(&q->id, "answered"));
-		job_publish(job, "tool.finished", tell_reply(&result, "answered"));
-	}
-	free(result.body);
-	return rc;
-}
-
 static int answer_open(struct turns *ts, const struct uuid *tenant, const struct request *q,
                        const struct answer *a, struct err *e)
 {
@@ -241,7 +231,7 @@ static int answer_open(struct turns *ts, const struct uuid *tenant, const struct
 		                         "somebody else works on the request's turn; try again");
 	}
 	job->resumed = true;
-	rc = commit_answer(job, q, a, e);
+	rc = reply_commit(job, q, a, e);
 	release(job, rc == 0, rc ? e : NULL);
 	return rc;
 }

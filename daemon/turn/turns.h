@@ -50,7 +50,7 @@ int turns_start(const struct turns_conf *conf, struct turns **ret, struct err *e
 /*
  * Admit t (session, input, client_request are set) and queue it; t is filled in.
  * Nothing is stored when a queue is full.  Store codes as of turn_insert(); when the
- * client request id is known already, *t is the stored turn.
+ * client request id is known already, *t is the stored turn, also when a queue is full.
  */
 int turns_submit(struct turns *ts, const struct uuid *tenant, struct turn *t, struct err *e)
 	must_check;

@@ -3,12 +3,9 @@
  * unfinished turns that nobody works on, wherever it was not known what it committed.
  */
 #include "common/clock.h"
-#include "common/json.h"
 #include "common/log.h"
 #include "daemon/turn/queue.h"
-#include "daemon/turn/render.h"
-#include "daemon/turn/tell.h"
-#include "daemon/turn/tools.h"
+#include "daemon/turn/reply.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -101,26 +98,14 @@ int upkeep_sweep(struct turns *ts, const struct uuid *tenant, struct err *e)
 
 static int expire(struct job *job, const struct uuid *id, struct err *e)
 {
-	struct store *store = job->turns->conf.store;
-	struct request_decision nothing = { .now_ms = clock_wall_ms() };
-	struct item result;
 	struct request q;
 	int rc;
 
-	if (request_get(store, &job->tenant, id, &q, e))
+	if (request_get(job->turns->conf.store, &job->tenant, id, &q, e))
 		return -1;
 	job->session = q.session;
-	rc = tool_expired(&q, &result, e);
+	rc = reply_commit(job, &q, NULL, e);
 	request_release(&q);
-	if (rc)
-		return -1;
-	nothing.result = &result;
-	rc = request_answer(store, &job->tenant, id, &nothing, e);
-	if (rc == 0) {
-		job_publish(job, "request.resolved", request_resolved_json(id, "expired"));
-		job_publish(job, "tool.finished", tell_reply(&result, "expired"));
-	}
-	free(result.body);
 	return rc;
 }
 
