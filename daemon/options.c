@@ -121,6 +121,8 @@ static const struct option_row rows[] = {
 	       .help = "largest database of a tenant, in MiB; 507 tenant_storage_full beyond"),
 	{ .name = "confine", .value = "MODE", .kind = KIND_CHOICE, AT(confine),
 	  .standard = "enforce", .words = { "enforce", "kill" },
+	NUMBER("request-seconds", "SECONDS", request_seconds, 1, 3600, "30",
+	       .help = "how long a request may take to arrive"),
 	  .help = "what a system call outside the server's list comes to: an error, or its end" },
 	{ .name = "log-level", .value = "LEVEL", .kind = KIND_CHOICE, AT(log_level),
 	  .standard = "info", .words = { "error", "warn", "info", "debug" },

@@ -72,6 +72,7 @@ struct options {
 	unsigned int max_db_connections;
 	unsigned int max_tenant_database_mb; /* MiB */
 };
+	unsigned int request_seconds;
 
 #define auto_options __attribute__((cleanup(options_release)))
 

@@ -170,6 +170,7 @@ static int start_http(struct server *s, struct err *e)
 		.host = o->host,
 		.port = (uint16_t)o->port,
 		.max_body = o->max_request_bytes,
+		.request_ms = o->request_seconds * 1000,
 		.workers = WORKERS,
 		.max_connections = CONNECTIONS,
 		.max_streams = o->max_event_streams,

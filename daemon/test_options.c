@@ -82,6 +82,7 @@ static void test_defaults(void **state)
 	assert_int_equal(o.max_db_connections, 16);
 	assert_true(n > 0);
 	beside[n] = '\0';
+	assert_int_equal(o.request_seconds, 30);
 	*strrchr(beside, '/') = '\0';
 	assert_memory_equal(o.runner, beside, strlen(beside));
 	assert_string_equal(o.runner + strlen(beside), "/cloister-runner");
@@ -123,6 +124,7 @@ static const struct {
 	  offsetof(struct options, max_waiting_turns_per_tenant) },
 	{ "max-db-connections", 4, 200, offsetof(struct options, max_db_connections) },
 	{ "max-tenant-database-mb", 16, 1048576, offsetof(struct options, max_tenant_database_mb) },
+	{ "request-seconds", 1, 3600, offsetof(struct options, request_seconds) },
 };
 
 static void try_number(const char *name, long value, unsigned int min, unsigned int max, size_t at)

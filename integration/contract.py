@@ -146,6 +146,12 @@ def resolve(reference, document):
 # --- answers ---------------------------------------------------------------------------
 
 
+def codes_of(response):
+    """The error codes that a response may have."""
+    schema = response["content"]["application/json"]["schema"]
+    return schema["properties"]["error"]["properties"]["code"]["enum"]
+
+
 class Contract:
     def __init__(self, path=PATH):
         with open(path, "rb") as f:
@@ -153,6 +159,7 @@ class Contract:
         self.document = strict_json(self.bytes.decode())
         self.patterns = [(re.compile("^" + re.sub(r"\{[^}]*\}", "[^/]+", path) + "$"), path)
                          for path in self.document["paths"]]
+        self.produced = set()  # see error_codes()
 
     def deref(self, node):
         return resolve(node["$ref"], self.document) if set(node) == {"$ref"} else node
@@ -162,6 +169,33 @@ class Contract:
         return [(method.upper(), path, operation)
                 for path, methods in self.document["paths"].items()
                 for method, operation in methods.items()]
+
+    def error_codes(self):
+        """What a run of all tests must have produced: every error code that is an operation's
+        own there, every code of the answers that operations share somewhere, and the codes of
+        turns that failed."""
+        components = self.document["components"]
+        shared = {code for response in components["responses"].values()
+                  for code in codes_of(response)}
+        turn = components["schemas"]["TurnError"]["properties"]["code"]["enum"]
+        wanted = {("turn", None, code) for code in turn}
+        for method, path, operation in self.operations():
+            for status, response in operation["responses"].items():
+                if status[0] in "45":
+                    wanted |= {("shared" if code in shared else f"{method} {path}", int(status),
+                                code) for code in codes_of(self.deref(response))}
+        return wanted
+
+    def note(self, method, target, status, value):
+        """Remembers which error code was produced."""
+        if status >= 400:
+            code = value["error"]["code"]
+            self.produced |= {("shared", status, code),
+                              (f"{method} {self.find(target)}", status, code)}
+            return
+        for turn in (value, value.get("turn"), *(value.get("data") or [])):
+            if isinstance(turn, dict) and isinstance(turn.get("error"), dict):
+                self.produced.add(("turn", None, turn["error"]["code"]))
 
     def find(self, target):
         path = target.partition("?")[0]
@@ -228,6 +262,7 @@ class Contract:
         named = dict((k.lower(), v) for k, v in headers)["x-request-id"]
         if status >= 400 and value["error"]["requestId"] != named:
             raise Broken(f"{where}: requestId and X-Request-ID differ")
+        self.note(method, target, status, value)
         return value
 
     def check_event(self, kind, event_id, text):

@@ -12,6 +12,7 @@ import pytest
 
 from client import Client
 from contract import CONTRACT
+from raw import first_answer
 from world import demo
 
 UUID7 = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
@@ -158,6 +159,9 @@ SMUGGLING = {
     "two hosts": b"Host: other\r\nContent-Length: 2\r\n\r\n{}",
     "two tokens": b"Authorization: Bearer x\r\nContent-Length: 2\r\n\r\n{}",
 }
+# libmicrohttpd refuses these before it asks anybody, in its own words.
+BY_LIBRARY = {"a list of lengths", "a negative length", "a signed length", "a hexadecimal length",
+              "a length of letters", "a huge length"}
 
 
 @pytest.mark.parametrize("name", SMUGGLING)
@@ -165,7 +169,10 @@ def test_smuggling_is_refused(cloister, acme, name):
     before = len(acme.call("GET", "/v1/sessions?limit=100")["data"])
     data = HEAD % acme.token.encode() + SMUGGLING[name] + NEXT
     received = raw_exchange(cloister.port, data)
-    assert received.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 413 ")), received[:200]
+    if name in BY_LIBRARY:
+        assert received.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 413 ")), received[:200]
+    else:
+        assert first_answer(received, "POST", "/v1/sessions") == (400, "bad_request")
     # The end of the connection: what follows on it is not taken for a request.
     assert b'"ok":true' not in received and b"HTTP/1.1 2" not in received, received
     assert b"<still open>" not in received, received
@@ -197,7 +204,8 @@ def test_paths_that_are_not_canonical(acme, path):
         s.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {acme.token}\r\n"
                   "Connection: close\r\n\r\n".encode())
         received = b"".join(iter(lambda: s.recv(65536), b""))
-    assert received.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 404 ")), received[:200]
+    assert first_answer(received, "GET", path) in (
+        (400, "bad_request"), (404, "route_not_found")), received[:200]
     assert b'{"ok":true}' not in received
 
 

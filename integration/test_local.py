@@ -1,13 +1,13 @@
 """Local mode: one person, no registry, this machine only."""
 
 import http.client
-import json
 import os
 import secrets
 
 import pytest
 
 from client import Client
+from contract import CONTRACT
 from daemon import AS_SERVICE, make_directory, write_file
 
 LOCAL = "10ca1000-0000-8000-8000-000000000001"
@@ -56,9 +56,10 @@ def ask(daemon, host, path="/v1/sessions", **headers):
             connection.putheader(name, value)
     connection.endheaders()
     response = connection.getresponse()
-    body = json.loads(response.read() or b"null")
+    raw = response.read()
     connection.close()
-    return response.status, (body or {}).get("error", {}).get("code")
+    body = CONTRACT.check("GET", path, response.status, response.getheaders(), raw) or {}
+    return response.status, body.get("error", {}).get("code")
 
 
 def test_one_person_needs_no_token(local):
