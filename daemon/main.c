@@ -135,6 +135,7 @@ static struct launcher_conf launcher_of(const struct options *o)
 		.host_addresses = o->host_addresses.v,
 		.host_address_count = o->host_addresses.n,
 		.drain_seconds = o->drain_seconds,
+		.disk = { o->disk_start_mb, o->disk_end_mb, o->disk_reserve_mb },
 	};
 }
 

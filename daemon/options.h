@@ -58,6 +58,9 @@ struct options {
 	unsigned int drain_seconds;
 	unsigned int sandbox_idle_seconds;
 	unsigned int max_active_sandboxes;
+	unsigned int disk_start_mb;
+	unsigned int disk_end_mb;
+	unsigned int disk_reserve_mb;
 	unsigned int max_running_turns;
 	unsigned int max_running_turns_per_tenant;
 	unsigned int max_queued_turns;

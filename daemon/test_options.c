@@ -70,6 +70,9 @@ static void test_defaults(void **state)
 	assert_int_equal(o.drain_seconds, 25);
 	assert_int_equal(o.sandbox_idle_seconds, 900);
 	assert_int_equal(o.max_active_sandboxes, 64);
+	assert_int_equal(o.disk_start_mb, 512);
+	assert_int_equal(o.disk_end_mb, 256);
+	assert_int_equal(o.disk_reserve_mb, 64);
 	assert_int_equal(o.host_addresses.n, 0);
 	assert_int_equal(o.max_running_turns, 16);
 	assert_int_equal(o.max_running_turns_per_tenant, 4);
@@ -114,6 +117,8 @@ static const struct {
 	{ "drain-seconds", 0, 3600, offsetof(struct options, drain_seconds) },
 	{ "sandbox-idle-seconds", 1, 86400, offsetof(struct options, sandbox_idle_seconds) },
 	{ "max-active-sandboxes", 1, 4096, offsetof(struct options, max_active_sandboxes) },
+	{ "disk-start-mb", 0, 1048576, offsetof(struct options, disk_start_mb) },
+	{ "disk-reserve-mb", 0, 65536, offsetof(struct options, disk_reserve_mb) },
 	{ "max-running-turns", 1, 1024, offsetof(struct options, max_running_turns) },
 	{ "max-queued-turns", 1, 65536, offsetof(struct options, max_queued_turns) },
 	{ "max-event-streams", 1, 65536, offsetof(struct options, max_event_streams) },

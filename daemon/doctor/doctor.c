@@ -176,6 +176,7 @@ static void launch(struct doctor *d, const struct registry *registry)
 	conf.state_dir = state;
 	conf.postgres_bin = conf.host = NULL;
 	conf.drain_seconds = 0;
+	conf.disk = (struct disk_limits){ 0 };
 	conf.registry = registry;
 	conf.server = inside_main;
 	conf.ctx = &inside;

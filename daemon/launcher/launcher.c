@@ -20,6 +20,7 @@
 #include "daemon/launcher/child.h"
 #include "daemon/launcher/cluster.h"
 #include "daemon/launcher/delegation.h"
+#include "daemon/launcher/disk.h"
 #include "daemon/launcher/message.h"
 #include "daemon/launcher/notify.h"
 #include "daemon/launcher/orders.h"
@@ -76,12 +77,14 @@ struct launcher {
 	struct runner *cleared; /* reaped; something of their sandboxes may be left */
 	struct outbox outbox;
 	struct orders orders;
+	struct disk disk;
 	enum phase phase;
 	uint64_t deadline_ms; /* of the phase, monotonic; 0 = none */
 	uint64_t asked_ms;    /* when the last TERM or INT came; 0 = never */
 	uint64_t evict_ms;    /* when runners of tenants that are not declared end; 0 = never */
 	uint64_t clear_ms;    /* when what is left of sandboxes is looked at again; 0 = never */
 	uint64_t trim_ms;     /* when PostgreSQL's log is looked at again */
+	uint64_t disk_ms;     /* when room on the disk is looked at again */
 	bool ready;
 	int status; /* to be returned */
 };
@@ -315,8 +318,10 @@ static void forget_remains(struct launcher *l, const struct uuid *tenant)
 	}
 }
 
+/* Takes the places, whatever happens. */
 static int add_runner(struct launcher *l, const struct launcher_message *m,
-                      const struct tenant *tenant, int ret_pipes[2], struct err *e)
+                      const struct tenant *tenant, struct disk_places *places, int ret_pipes[2],
+                      struct err *e)
 {
 	const struct runner_ground ground = {
 		.conf = l->conf,
@@ -325,8 +330,12 @@ static int add_runner(struct launcher *l, const struct launcher_message *m,
 	};
 	struct runner *r;
 
-	if (runner_start(&ground, tenant, &r, ret_pipes, e) < 0)
+	if (runner_start(&ground, tenant, &r, ret_pipes, e) < 0) {
+		disk_places_close(places);
 		return -1;
+	}
+	r->places = *places;
+	l->disk_ms = clock_mono_ms() + DISK_INTERVAL;
 	forget_remains(l, &r->tenant);
 	r->generation = m->generation;
 	r->next = l->runners;
@@ -376,6 +385,15 @@ static void clear_remains(struct launcher *l)
 	l->clear_ms = l->cleared ? clock_mono_ms() + CLEAR_INTERVAL : 0;
 }
 
+static bool has_room(struct launcher *l, const struct tenant *tenant, struct disk_places *places)
+{
+	disk_places_open(places, l->state_fd, tenant);
+	if (disk_look(&l->disk) == DISK_ENOUGH || !disk_short(places, l->disk.limits.start))
+		return true;
+	disk_places_close(places);
+	return false;
+}
+
 static void start_runner(struct launcher *l, const struct launcher_message *m)
 {
 	const struct tenant *tenant = orders_tenant(&l->orders, &m->tenant);
@@ -384,6 +402,7 @@ static void start_runner(struct launcher *l, const struct launcher_message *m)
 		.generation = m->generation,
 		.tenant = m->tenant,
 	};
+	struct disk_places places;
 	struct err e = ERR_INIT;
 	int pipes[2] = { -1, -1 };
 
@@ -393,7 +412,10 @@ static void start_runner(struct launcher *l, const struct launcher_message *m)
 	} else if (find_runner(l, &m->tenant)) {
 		tell_exited(l, &m->tenant, m->generation, -1,
 		            "the tenant's former runner has not ended yet");
-	} else if (add_runner(l, m, tenant, pipes, &e) < 0) {
+	} else if (!has_room(l, tenant, &places)) {
+		tell_exited(l, &m->tenant, m->generation, RUNNER_NO_ROOM,
+		            "the disk of this machine is too full for a sandbox; try again later");
+	} else if (add_runner(l, m, tenant, &places, pipes, &e) < 0) {
 		log_error("tenant %s: start the runner: %s", m->tenant.text, e.text);
 		tell_exited(l, &m->tenant, m->generation, -1, e.text);
 	} else {
@@ -423,11 +445,16 @@ static void runner_reaped(struct launcher *l, struct runner **at, int wait_statu
 	char cause[RUNNER_LOG_REASON], end[CHILD_END_SIZE];
 
 	*at = r->next;
+	l->disk_ms = clock_mono_ms() + DISK_INTERVAL;
 	(void)epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, r->log_fd, NULL);
 	runner_end(r, wait_status, cause);
 	child_describe(wait_status, end);
 	log_info("tenant %s: runner %d ended: %s", r->tenant.text, (int)r->pid, end);
-	tell_exited(l, &r->tenant, r->generation, child_code(wait_status), cause);
+	if (r->no_room)
+		tell_exited(l, &r->tenant, r->generation, RUNNER_NO_ROOM,
+		            "the disk of this machine became too full");
+	else
+		tell_exited(l, &r->tenant, r->generation, child_code(wait_status), cause);
 	if (l->cgroup[0]) {
 		r->reaped_ms = clock_mono_ms();
 		r->next = l->cleared;
@@ -438,6 +465,32 @@ static void runner_reaped(struct launcher *l, struct runner **at, int wait_statu
 	}
 	if (l->phase >= PHASE_END_RUNNERS && !l->runners)
 		enter(l, PHASE_DONE);
+}
+
+/*
+ * Only SIGKILL is quick enough: what writes the disk full does not stop for SIGTERM.
+ * The reserve is given back when nobody is left who would write that full as well.
+ */
+static void watch_disk(struct launcher *l, uint64_t now)
+{
+	bool left = false;
+
+	l->disk_ms = now + (l->runners ? DISK_INTERVAL : TRIM_INTERVAL);
+	if (disk_look(&l->disk) != DISK_END)
+		return;
+	for (struct runner *r = l->runners; r; r = r->next) {
+		if (!r->no_room && !disk_short(&r->places, l->disk.limits.end))
+			continue;
+		left = true;
+		if (r->no_room)
+			continue;
+		log_warn("tenant %s: runner %d is ended: its sandbox writes where the disk is full",
+		         r->tenant.text, (int)r->pid);
+		r->no_room = true;
+		(void)!kill(r->pid, SIGKILL);
+	}
+	if (!left)
+		disk_release(&l->disk);
 }
 
 /* -- another registry ---------------------------------------------------------------------- */
@@ -675,6 +728,8 @@ static int timeout_ms(const struct launcher *l)
 
 	if (l->deadline_ms != 0 && l->deadline_ms < next)
 		next = l->deadline_ms;
+	if (l->disk_ms < next)
+		next = l->disk_ms;
 	if (l->evict_ms != 0 && l->evict_ms < next)
 		next = l->evict_ms;
 	if (l->clear_ms != 0 && l->clear_ms < next)
@@ -693,7 +748,10 @@ static void keep_up(struct launcher *l)
 		evict(l);
 	if (l->clear_ms != 0 && now >= l->clear_ms)
 		clear_remains(l);
+	if (now >= l->disk_ms)
+		watch_disk(l, now);
 	if (now >= l->trim_ms) {
+		disk_refill(&l->disk);
 		if (l->conf->postgres_bin)
 			cluster_trim_log(&l->cluster);
 		l->trim_ms = now + TRIM_INTERVAL;
@@ -781,6 +839,7 @@ static int begin(struct launcher *l, sigset_t *ret_old, struct err *e)
 	if (notify_take(&l->notify, e) < 0 || preflight_check(l->conf, e) < 0 ||
 	    state_open(l->conf->state_dir, &l->state_fd, e) < 0 || prepare_boundary(l, e) < 0)
 		return -1;
+	disk_open(&l->disk, l->state_fd, &l->conf->disk);
 	l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (l->epoll_fd < 0)
 		return err_errno(e, "open an epoll descriptor");
@@ -837,7 +896,7 @@ int launcher_run(const struct launcher_conf *conf, struct err *e)
 		(void)sigprocmask(SIG_SETMASK, &old, NULL);
 		return -1;
 	}
-	l.trim_ms = clock_mono_ms() + TRIM_INTERVAL;
+	l.trim_ms = l.disk_ms = clock_mono_ms() + TRIM_INTERVAL;
 	enter(&l, PHASE_SERVE);
 	while (l.phase != PHASE_DONE)
 		turn(&l);

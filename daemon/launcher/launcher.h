@@ -11,6 +11,7 @@
 #define DAEMON_LAUNCHER_LAUNCHER_H
 
 #include "common/err.h"
+#include "daemon/launcher/disk.h"
 #include "daemon/tenant/registry.h"
 
 #define LAUNCHER_HOSTS_MAX 256
@@ -28,6 +29,7 @@ struct launcher_conf {
 	char *const *host_addresses; /* networks denied to every sandbox */
 	size_t host_address_count;   /* at most LAUNCHER_HOSTS_MAX */
 	unsigned int drain_seconds;
+	struct disk_limits disk;
 	const struct registry *registry;
 	const char *registry_path; /* where it can be read again; NULL = nowhere */
 	/* Body of the server process; returns its exit status. */

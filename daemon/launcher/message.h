@@ -18,6 +18,9 @@
 #define RUNNER_OOM  4 /* its memory limit ended it */
 #define RUNNER_PIDS 5 /* its limit of host tasks ended it */
 
+/* In place of one: the disk is too full, so it was not started or was ended (disk.h). */
+#define RUNNER_NO_ROOM (-2)
+
 enum launcher_op {
 	/* server to launcher */
 	LAUNCHER_READY = 1, /* the server accepts connections; port says where */
@@ -42,7 +45,8 @@ struct launcher_message {
 	                        Of an order: its number, > 0 */
 	struct uuid tenant;
 	uint32_t processes; /* LAUNCHER_STARTED: the most that the tenant may have */
-	int32_t status;     /* LAUNCHER_EXITED: exit code, or 128 + signal; -1 = never started.
+	int32_t status;     /* LAUNCHER_EXITED: exit code, or 128 + signal; -1 = never started;
+	                       RUNNER_NO_ROOM.
 	                       LAUNCHER_DONE: 0 or 1 */
 	char cause[256];    /* LAUNCHER_EXITED, LAUNCHER_DONE: one line for people, may be empty */
 };

@@ -222,6 +222,7 @@ void runner_end(struct runner *r, int wait_status, char ret_cause[RUNNER_LOG_REA
 	if (r->log_fd >= 0)
 		(void)read_log(r, LOG_END_READ);
 	fd_close(&r->log_fd);
+	disk_places_close(&r->places);
 	runner_log_end(&r->log, clock_mono_ms());
 	child_describe(wait_status, end);
 	ret_cause[0] = '\0';
@@ -239,6 +240,7 @@ void runner_free(struct runner **r)
 	if (!*r)
 		return;
 	fd_close(&(*r)->log_fd);
+	disk_places_close(&(*r)->places);
 	free(*r);
 	*r = NULL;
 }

@@ -5,6 +5,7 @@
 #define DAEMON_LAUNCHER_RUNNER_H
 
 #include "common/err.h"
+#include "daemon/launcher/disk.h"
 #include "daemon/launcher/launcher.h"
 #include "daemon/launcher/runner_log.h"
 
@@ -18,7 +19,9 @@ struct runner {
 	uint64_t generation;
 	uint64_t reaped_ms; /* monotonic, once it was */
 	pid_t pid;
-	int log_fd; /* read end of its standard error, non-blocking; -1 = ended */
+	struct disk_places places; /* where its sandbox writes */
+	bool no_room;              /* killed for that */
+	int log_fd;                /* read end of its standard error, non-blocking; -1 = ended */
 	struct runner_log log;
 };
 

@@ -1,6 +1,7 @@
 #include "daemon/launcher/state.h"
 
 #include "common/fd.h"
+#include "daemon/launcher/disk.h"
 #include "daemon/launcher/remedy.h"
 #include "daemon/tenant/trusted.h"
 
@@ -96,14 +97,17 @@ static int check_owned(int fd, const char *what, const char *path, struct err *e
 	return 0;
 }
 
+/* What was held in reserve for this moment counts as well. */
 static int check_space(int fd, const char *path, struct err *e)
 {
 	struct statvfs fs;
 	unsigned long long left;
 
-	if (fstatvfs(fd, &fs) < 0)
-		return refuse(path, e);
-	left = (unsigned long long)fs.f_bavail * fs.f_frsize;
+	do {
+		if (fstatvfs(fd, &fs) < 0)
+			return refuse(path, e);
+		left = (unsigned long long)fs.f_bavail * fs.f_frsize;
+	} while (left < STATE_MIN_FREE && disk_drop_reserve(fd));
 	if (left < STATE_MIN_FREE)
 		return err_set(e, ENOSPC,
 		               "state directory %s: only %llu MiB left on its file system; free at "
@@ -170,8 +174,8 @@ int state_open(const char *path, int *ret_fd, struct err *e)
 	if (fd < 0)
 		return refuse(path, e);
 	if (check_place(fd, path, e) < 0 || check_owned(fd, "state directory", path, e) < 0 ||
-	    check_space(fd, path, e) < 0 || check_writable(fd, path, e) < 0 ||
-	    lock(fd, path, e) < 0)
+	    lock(fd, path, e) < 0 || check_space(fd, path, e) < 0 ||
+	    check_writable(fd, path, e) < 0)
 		return -1;
 	*ret_fd = fd_take(&fd);
 	return 0;

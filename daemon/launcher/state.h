@@ -4,7 +4,7 @@
  *   tenants/UUID/state/   seen by the tenant's sandbox as /state; nothing here opens what is in it
  *   tenants/UUID/run/     the runner's own, private to it
  *
- * Beside tenants/ lies the managed cluster (cluster.h).
+ * Beside tenants/ lie the managed cluster (cluster.h) and a reserve of room (disk.h).
  */
 #ifndef DAEMON_LAUNCHER_STATE_H
 #define DAEMON_LAUNCHER_STATE_H

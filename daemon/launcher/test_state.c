@@ -1,6 +1,7 @@
 /* File systems that are read-only or full are real ones, in a mount namespace of the test. */
 #include "common/test.h"
 
+#include "daemon/launcher/disk.h"
 #include "daemon/launcher/state.h"
 
 #include "common/fd.h"
@@ -216,6 +217,27 @@ static void test_just_large_enough(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* The reserve was made for the moment when nothing else is left. */
+static void test_reserve_makes_room(void **state)
+{
+	struct err e = ERR_INIT;
+	int status, fd, dir;
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0) {
+		mount_or_die(0, "size=64m,mode=0700");
+		dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		disk_open(&(struct disk){ 0 }, dir, &(struct disk_limits){ .reserve = 32 });
+		fd = openat(dir, "filler", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+		if (posix_fallocate(fd, 0, 31 << 20) != 0)
+			_exit(3);
+		_exit(state_open(path, &fd, &e) == 0 ? 0 : 2);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 /* -- names ----------------------------------------------------------------------------- */
 
 static void test_canonical(void **state)
@@ -341,6 +363,7 @@ int main(void)
 		CASE(test_too_small),
 		CASE(test_full),
 		CASE(test_just_large_enough),
+		CASE(test_reserve_makes_room),
 		CASE(test_canonical),
 		CASE(test_canonical_relative),
 		CASE(test_canonical_needs_a_name),

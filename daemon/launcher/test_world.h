@@ -24,10 +24,12 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -265,6 +267,18 @@ static inline void load_registry(struct world *w)
 		fail_msg("%s", e.text);
 }
 
+/* WORLD_DISK: the world stands on a tmpfs with these options, which nobody else sees. */
+#ifdef WORLD_DISK
+static inline void mount_world(const char *dir)
+{
+	assert_int_equal(unshare(CLONE_NEWNS), 0);
+	assert_int_equal(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+	assert_int_equal(mount("tmpfs", dir, "tmpfs", 0, WORLD_DISK), 0);
+}
+#else
+#define mount_world(dir) ((void)(dir))
+#endif
+
 static inline int set_up(void **state)
 {
 	static struct world w;
@@ -274,6 +288,7 @@ static inline int set_up(void **state)
 	w.self[n] = '\0';
 	(void)snprintf(w.dir, sizeof(w.dir), "/tmp/test-launcher-XXXXXX");
 	assert_non_null(mkdtemp(w.dir));
+	mount_world(w.dir);
 	(void)snprintf(w.state, sizeof(w.state), "%s/state", w.dir);
 	(void)snprintf(w.rootfs, sizeof(w.rootfs), "%s/rootfs", w.dir);
 	make_dir(w.dir, "rootfs");
@@ -307,6 +322,7 @@ static inline int tear_down(void **state)
 
 	registry_free(&w->registry);
 	if (pid == 0) {
+		(void)umount2(w->dir, MNT_DETACH); /* if it is one */
 		execlp("rm", "rm", "-rf", "--", w->dir, NULL);
 		_exit(127);
 	}

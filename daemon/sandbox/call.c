@@ -538,6 +538,8 @@ static int take_loss(const struct call *c, const struct call_plan *plan, struct 
 		return err_set(e, SANDBOX_OOM, "the sandbox reached its memory limit and ended");
 	if (c->loss == EXEC_PIDS)
 		return err_set(e, SANDBOX_PIDS, "the sandbox reached its task limit and ended");
+	if (c->loss == EXEC_DISK_FULL)
+		return err_set(e, SANDBOX_DISK_FULL, "the disk is full, and the sandbox was ended");
 	return err_set(e, SANDBOX_LOST, "the sandbox ended during the call");
 }
 

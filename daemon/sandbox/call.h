@@ -34,7 +34,7 @@ struct call {
 	bool has_input;       /* END is not sent with START */
 	struct buf start;     /* payload of START */
 	struct err refusal;
-	enum exec_reason loss; /* EXEC_LOST, EXEC_OOM or EXEC_PIDS */
+	enum exec_reason loss; /* EXEC_LOST, or what the host says ended the sandbox */
 	struct buf queue;      /* output: chunks of 4 bytes (length, stream) and data */
 	size_t last;           /* where the last chunk of the queue begins */
 	size_t window;         /* bytes that the guest may still send */

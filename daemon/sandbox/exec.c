@@ -16,6 +16,7 @@ const char *exec_reason_name(enum exec_reason reason)
 		[EXEC_LOST] = "lost",
 		[EXEC_OOM] = "oom",
 		[EXEC_PIDS] = "pids",
+		[EXEC_DISK_FULL] = "disk_full",
 	};
 
 	return names[reason];

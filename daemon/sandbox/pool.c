@@ -313,21 +313,25 @@ static enum exec_reason loss_of(int status)
 		return EXEC_OOM;
 	case RUNNER_PIDS:
 		return EXEC_PIDS;
+	case RUNNER_NO_ROOM:
+		return EXEC_DISK_FULL;
 	default:
 		return EXEC_LOST;
 	}
 }
 
 /* Tell those who waited for this start why it failed.  cause: the runner's, or NULL. */
-static void report_failed_start(struct sandbox *sb, const char *cause)
+static void report_failed_start(struct sandbox *sb, int status, const char *cause)
 {
 	struct err e = sb->why;
 
-	if (!e.code)
+	if (status == RUNNER_NO_ROOM)
+		(void)err_set(&e, SANDBOX_NO_ROOM, "%s", cause);
+	else if (!e.code)
 		(void)err_set(&e, SANDBOX_START_FAILED, "%s", cause ? cause : "unknown reason");
 	else if (cause)
 		(void)err_set(&e, SANDBOX_START_FAILED, "%.200s (%s)", sb->why.text, cause);
-	refuse_waiters(sb, sb->generation, SANDBOX_START_FAILED, e.text);
+	refuse_waiters(sb, sb->generation, e.code, e.text);
 	sb->cause_deadline = 0;
 }
 
@@ -345,7 +349,7 @@ void sandbox_exited(struct sandbox *sb, int status, const char *cause)
 	if (sb->state != STATE_ENDING)
 		sandbox_end(sb, TELL_LATER, ENDING_MS);
 	lose_doomed(sb, loss_of(status));
-	report_failed_start(sb, cause);
+	report_failed_start(sb, status, cause);
 	close_pipes(sb);
 	sb->deadline = 0;
 	sb->kill_wanted = false;
@@ -378,7 +382,7 @@ static void check_ending(struct sandbox *sb, uint64_t now)
 		sandbox_kill(sb);
 	if (sb->cause_deadline && now >= sb->cause_deadline) {
 		lose_doomed(sb, EXEC_LOST);
-		report_failed_start(sb, NULL);
+		report_failed_start(sb, -1, NULL);
 	}
 }
 

@@ -24,8 +24,10 @@ enum sandbox_code {
 	SANDBOX_CANCELLED, /* a file call, or waiting for the start, was cancelled */
 	SANDBOX_STOPPING,  /* the daemon ends */
 	SANDBOX_LIMIT,     /* as many sandboxes run as may; nothing was run, try again later */
+	SANDBOX_NO_ROOM,   /* the disk is too full to start one; likewise */
 	SANDBOX_OOM,       /* its memory limit ended it during a file call */
 	SANDBOX_PIDS,      /* its limit of host tasks ended it during a file call */
+	SANDBOX_DISK_FULL, /* it was ended because the disk became too full, likewise */
 	/* what the guest answered (docs/protocol.md); nothing was run or written */
 	SANDBOX_NOT_FOUND,
 	SANDBOX_NOT_EXECUTABLE,
@@ -88,9 +90,10 @@ enum exec_reason {
 	EXEC_EXITED,
 	EXEC_TIMEOUT,
 	EXEC_CANCELLED,
-	EXEC_LOST, /* the sandbox ended under it; never reported with a code */
-	EXEC_OOM,  /* likewise, and the host says why: its memory limit ... */
-	EXEC_PIDS, /* ... or its limit of host tasks */
+	EXEC_LOST,      /* the sandbox ended under it; never reported with a code */
+	EXEC_OOM,       /* likewise, and the host says why: its memory limit ... */
+	EXEC_PIDS,      /* ... or its limit of host tasks ... */
+	EXEC_DISK_FULL, /* ... or the disk, which is too full for any */
 };
 
 const char *exec_reason_name(enum exec_reason reason);

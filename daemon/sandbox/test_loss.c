@@ -91,6 +91,8 @@ static void test_reasons(void **state)
 	expect_loss(EXEC_PIDS);
 	END_AS(.calls = 1, .status = RUNNER_PIDS, .deaf = true, .runner_ms = 300);
 	expect_loss(EXEC_PIDS);
+	END_AS(.calls = 1, .status = RUNNER_NO_ROOM, .runner_ms = 300);
+	expect_loss(EXEC_DISK_FULL);
 	END_AS(.calls = 1, .status = 3, .runner_ms = 300);
 	expect_loss(EXEC_LOST);
 	END_AS(.calls = 1, .status = 6);
@@ -147,6 +149,7 @@ static void test_every_call_in_flight(void **state)
 	(void)state;
 	every_call(RUNNER_OOM, EXEC_OOM, SANDBOX_OOM);
 	every_call(RUNNER_PIDS, EXEC_PIDS, SANDBOX_PIDS);
+	every_call(RUNNER_NO_ROOM, EXEC_DISK_FULL, SANDBOX_DISK_FULL);
 	every_call(3, EXEC_LOST, SANDBOX_LOST);
 }
 
@@ -256,6 +259,28 @@ static void test_start_that_ends(void **state)
 	assert_int_equal(j.status, -1);
 	assert_int_equal(j.e.code, SANDBOX_START_FAILED);
 	assert_non_null(strstr(j.e.text, "the memory limit ended it"));
+	end();
+}
+
+static void behave_no_room(struct guest *g)
+{
+	g->status = RUNNER_NO_ROOM;
+	(void)snprintf(g->cause, sizeof(g->cause), "the disk is full");
+}
+
+/* Not the fault of what is started: who asks may ask again. */
+static void test_start_without_room(void **state)
+{
+	struct job j = { .shell = "true" };
+
+	(void)state;
+	begin(behave_no_room, 1000, 60000);
+	job_run(&j);
+	assert_int_equal(j.status, -1);
+	assert_int_equal(j.e.code, SANDBOX_NO_ROOM);
+	assert_string_equal(j.e.text, "the disk is full");
+	fake.behave = behave_honest;
+	assert_works(0);
 	end();
 }
 
@@ -414,6 +439,7 @@ int main(void)
 		cmocka_unit_test(test_timeout_meanwhile),
 		cmocka_unit_test(test_stop_meanwhile),
 		cmocka_unit_test(test_start_that_ends),
+		cmocka_unit_test(test_start_without_room),
 		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_ending_counts),
 		cmocka_unit_test(test_limit_of_one),

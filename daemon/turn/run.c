@@ -494,6 +494,7 @@ static const struct failure *failure_of(int code)
 
 	while (f->code && f->code != code)
 		f++;
+	{ SANDBOX_NO_ROOM, "disk_full", NULL },
 	return f;
 }
 

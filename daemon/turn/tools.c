@@ -77,6 +77,7 @@ static const struct {
 	{ SANDBOX_LOST, "lost" },
 	{ SANDBOX_OOM, "oom" },
 	{ SANDBOX_PIDS, "pids" },
+	{ SANDBOX_DISK_FULL, "disk_full" },
 	{ SANDBOX_NOT_FOUND, "not_found" },
 	{ SANDBOX_NOT_EXECUTABLE, "not_executable" },
 	{ SANDBOX_NO_CWD, "no_cwd" },
@@ -236,6 +237,7 @@ static void describe_end(const struct exec_result *r, int64_t timeout_ms, struct
 	case EXEC_LOST:
 	case EXEC_OOM:
 	case EXEC_PIDS:
+	case EXEC_DISK_FULL:
 		buf_addf(text, "%s[%s: the sandbox ended while the command ran]", gap,
 		         exec_reason_name(r->reason));
 		break;
