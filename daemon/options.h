@@ -72,10 +72,10 @@ struct options {
 	unsigned int max_event_streams_per_tenant;
 	unsigned int event_replay_limit;
 	unsigned int max_request_bytes;
+	unsigned int request_seconds;
 	unsigned int max_db_connections;
 	unsigned int max_tenant_database_mb; /* MiB */
 };
-	unsigned int request_seconds;
 
 #define auto_options __attribute__((cleanup(options_release)))
 

@@ -82,10 +82,10 @@ static void test_defaults(void **state)
 	assert_int_equal(o.max_event_streams_per_tenant, 256);
 	assert_int_equal(o.event_replay_limit, 1000);
 	assert_int_equal(o.max_request_bytes, 1048576);
+	assert_int_equal(o.request_seconds, 30);
 	assert_int_equal(o.max_db_connections, 16);
 	assert_true(n > 0);
 	beside[n] = '\0';
-	assert_int_equal(o.request_seconds, 30);
 	*strrchr(beside, '/') = '\0';
 	assert_memory_equal(o.runner, beside, strlen(beside));
 	assert_string_equal(o.runner + strlen(beside), "/cloister-runner");
@@ -124,12 +124,12 @@ static const struct {
 	{ "max-event-streams", 1, 65536, offsetof(struct options, max_event_streams) },
 	{ "event-replay-limit", 1, 100000, offsetof(struct options, event_replay_limit) },
 	{ "max-request-bytes", 1024, 33554432, offsetof(struct options, max_request_bytes) },
+	{ "request-seconds", 1, 3600, offsetof(struct options, request_seconds) },
 	{ "max-queued-bytes", 16777216, 1073741824, offsetof(struct options, max_queued_bytes) },
 	{ "max-waiting-turns-per-tenant", 1, 4096,
 	  offsetof(struct options, max_waiting_turns_per_tenant) },
 	{ "max-db-connections", 4, 200, offsetof(struct options, max_db_connections) },
 	{ "max-tenant-database-mb", 16, 1048576, offsetof(struct options, max_tenant_database_mb) },
-	{ "request-seconds", 1, 3600, offsetof(struct options, request_seconds) },
 };
 
 static void try_number(const char *name, long value, unsigned int min, unsigned int max, size_t at)
