@@ -482,6 +482,7 @@ static const struct failure {
 	  "a call ran when the daemon ended, and its sandbox may still be alive; the operator's "
 	  "log names the cause beside this turn's id" },
 	{ SANDBOX_LIMIT, "sandbox_limit", NULL },
+	{ SANDBOX_NO_ROOM, "disk_full", NULL },
 	{ TURNS_WAITING_LIMIT, "waiting_turn_limit", NULL },
 	{ MODEL_FAILED, "model_failed", NULL },
 	{ STORE_TENANT_FULL, "tenant_storage_full", NULL },
@@ -494,7 +495,6 @@ static const struct failure *failure_of(int code)
 
 	while (f->code && f->code != code)
 		f++;
-	{ SANDBOX_NO_ROOM, "disk_full", NULL },
 	return f;
 }
 
