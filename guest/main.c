@@ -17,6 +17,7 @@
 #include "guest/fault.h"
 #include "guest/loop.h"
 #include "guest/pool.h"
+#include "guest/seal.h"
 #include "guest/tree.h"
 
 #include <errno.h>
@@ -164,6 +165,7 @@ static void take_channel(void)
 static void start(void)
 {
 	log_setup("guest", LOG_INFO);
+	seal_self();
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
 		fault_die(GUEST_EXIT_START, "become a subreaper: %s", strerror(errno));
 	raise_file_limit();

@@ -375,6 +375,29 @@ static void test_process_limit(void **state)
 	guest_end(&g);
 }
 
+/* Neither by unshare(2) nor by clone(2), nor by who was started by somebody else. */
+static void test_no_namespaces(void **state)
+{
+	static const char *const ways[] = {
+		SHELL("unshare -U true 2>/dev/null && exit 1; exit 0"),
+		SHELL("unshare -m true 2>/dev/null && exit 1; exit 0"),
+		SHELL("unshare -n true 2>/dev/null && exit 1; exit 0"),
+		SHELL("unshare -Ur sh -c 'exit 0' 2>/dev/null && exit 1; exit 0"),
+		SHELL("setsid sh -c 'unshare -U true' 2>/dev/null && exit 1; exit 0"),
+	};
+	struct guest g;
+	struct result r;
+
+	(void)state;
+	guest_begin(&g);
+	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+		guest_call(&g, ways[i], &r);
+		assert_int_equal(result_int(&r, "code"), 0);
+		result_release(&r);
+	}
+	guest_end(&g);
+}
+
 static void test_many_at_once(void **state)
 {
 	int ended = 0;
@@ -479,6 +502,7 @@ int main(void)
 		cmocka_unit_test(test_cancel_kills_a_bomb),
 		cmocka_unit_test(test_survivors),
 		cmocka_unit_test(test_process_limit),
+		cmocka_unit_test(test_no_namespaces),
 		cmocka_unit_test(test_many_at_once),
 		cmocka_unit_test(test_end_of_input_kills),
 		cmocka_unit_test(test_killed_guest),
