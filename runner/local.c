@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/rtnetlink.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -44,6 +45,12 @@ static int take_attribute(const struct nlattr *attr, void *ctx)
 	return MNL_CB_OK;
 }
 
+/* A route of such a kind makes its addresses the host's in whatever table it stands. */
+static bool ends_here(unsigned char type)
+{
+	return type == RTN_LOCAL || type == RTN_BROADCAST || type == RTN_ANYCAST;
+}
+
 int local_parse(const struct nlmsghdr *message, struct deny *d, struct err *e)
 {
 	const struct rtmsg *head = mnl_nlmsg_get_payload(message);
@@ -59,7 +66,7 @@ int local_parse(const struct nlmsghdr *message, struct deny *d, struct err *e)
 	if (head->rtm_dst_len > 32 ||
 	    mnl_attr_parse(message, sizeof(*head), take_attribute, &r) < 0)
 		return err_set(e, EPROTO, "the kernel sent a malformed route");
-	if (r.table != RT_TABLE_LOCAL)
+	if (r.table != RT_TABLE_LOCAL && !ends_here(head->rtm_type))
 		return 0;
 	return deny_add_prefix(d, r.addr, head->rtm_dst_len, e);
 }

@@ -1,8 +1,9 @@
 /*
- * local.h - what is local to the host: the routes of its table `local`.
+ * local.h - what is local to the host: the routes of its table `local`, and those of
+ * every other table that end at the host itself.
  *
  * An address list misses some of it (addresses that a route makes local without
- * an interface that bears them), so the routing table is asked, and watched.
+ * an interface that bears them), so the routing tables are asked, and watched.
  */
 #ifndef RUNNER_LOCAL_H
 #define RUNNER_LOCAL_H

@@ -17,6 +17,7 @@ struct sample {
 	uint8_t bits;
 	uint32_t addr;       /* 0: no RTA_DST */
 	uint32_t wide_table; /* 0: no RTA_TABLE */
+	uint32_t kind;       /* RTN_ */
 };
 
 /* A message as the kernel sends it, from an otherwise empty set. */
@@ -30,6 +31,7 @@ static int parse(const struct sample *s, struct deny *d, struct err *e)
 	route->rtm_family = s->family;
 	route->rtm_table = s->table;
 	route->rtm_dst_len = s->bits;
+	route->rtm_type = (uint8_t)s->kind;
 	if (s->addr)
 		mnl_attr_put_u32(m, RTA_DST, htonl(s->addr));
 	if (s->wide_table)
@@ -58,9 +60,31 @@ static void test_local_routes(void **state)
 	assert_int_equal(d.spans[0].last, UINT32_MAX);
 }
 
+/* What ends at the host is the host's, also where policy routing or a VRF keeps it. */
+static void test_local_routes_of_other_tables(void **state)
+{
+	static const uint32_t kinds[] = { RTN_LOCAL, RTN_BROADCAST, RTN_ANYCAST };
+	struct sample s = { RTM_NEWROUTE, AF_INET, RT_TABLE_MAIN, 32, 0xc6290002, 0, 0 };
+	struct err e = ERR_INIT;
+	struct deny d;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		s.kind = kinds[i];
+		s.wide_table = 0;
+		assert_int_equal(parse(&s, &d, &e), 1);
+		assert_true(deny_has(&d, 0xc6290002));
+		s.wide_table = 1000;
+		assert_int_equal(parse(&s, &d, &e), 1);
+	}
+}
+
 static void test_what_is_not_local(void **state)
 {
 	const struct sample others[] = {
+		{ RTM_NEWROUTE, AF_INET, RT_TABLE_MAIN, 24, 0xc6290000, 0, RTN_UNICAST },
+		{ RTM_NEWROUTE, AF_INET, RT_TABLE_MAIN, 24, 0xc6290000, 0, RTN_BLACKHOLE },
+		{ RTM_DELROUTE, AF_INET, RT_TABLE_MAIN, 32, 0xc6290000, 0, RTN_LOCAL },
 		{ RTM_DELROUTE, AF_INET, RT_TABLE_LOCAL, 32, 0xc6290002, 0 },
 		{ RTM_NEWROUTE, AF_INET6, RT_TABLE_LOCAL, 128, 0, 0 },
 		{ RTM_NEWROUTE, AF_INET, RT_TABLE_MAIN, 24, 0xc6290000, 0 },
@@ -113,6 +137,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_local_routes),
+		cmocka_unit_test(test_local_routes_of_other_tables),
 		cmocka_unit_test(test_what_is_not_local),
 		cmocka_unit_test(test_malformed),
 		cmocka_unit_test(test_this_host),
