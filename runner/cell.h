@@ -25,6 +25,8 @@
 #define CELL_SLIRP_PREFIX 24
 #define CELL_DNS_ADDR     UINT32_C(0x0a000203) /* 10.0.2.3 */
 #define CELL_DNS_TEXT     "10.0.2.3"
-#define CELL_CONNECTIONS  1024 /* tracked at once; slirp4netns holds a descriptor for each */
+#define CELL_CONNECTIONS  1024 /* open at once; slirp4netns holds a descriptor for each */
+#define CELL_NEW_A_SECOND 250  /* the kernel tracks each for 2 minutes after its end */
+#define CELL_NEW_BURST    1000
 
 #endif

@@ -222,6 +222,20 @@ struct nftnl_rule *nft_connections_over(struct nftnl_rule *r, uint32_t limit)
 	return r;
 }
 
+struct nftnl_rule *nft_faster_than(struct nftnl_rule *r, uint64_t a_second, uint32_t burst)
+{
+	struct nftnl_expr *x = append(r, "limit");
+
+	if (!x)
+		return lost(r);
+	nftnl_expr_set_u64(x, NFTNL_EXPR_LIMIT_RATE, a_second);
+	nftnl_expr_set_u64(x, NFTNL_EXPR_LIMIT_UNIT, 1); /* second */
+	nftnl_expr_set_u32(x, NFTNL_EXPR_LIMIT_BURST, burst);
+	nftnl_expr_set_u32(x, NFTNL_EXPR_LIMIT_TYPE, NFT_LIMIT_PKTS);
+	nftnl_expr_set_u32(x, NFTNL_EXPR_LIMIT_FLAGS, NFT_LIMIT_F_INV);
+	return r;
+}
+
 struct nftnl_rule *nft_count(struct nftnl_rule *r, const char *counter)
 {
 	struct nftnl_expr *x = append(r, "objref");

@@ -29,6 +29,8 @@ struct nftnl_rule *nft_endpoint_in(struct nftnl_rule *r, const char *set);
 struct nftnl_rule *nft_state(struct nftnl_rule *r, uint32_t states);
 /* Holds while more than limit connections that passed this rule are tracked. */
 struct nftnl_rule *nft_connections_over(struct nftnl_rule *r, uint32_t limit);
+/* Holds for packets that come faster than that, once a burst of so many has passed. */
+struct nftnl_rule *nft_faster_than(struct nftnl_rule *r, uint64_t a_second, uint32_t burst);
 
 /* -- effects -- */
 struct nftnl_rule *nft_count(struct nftnl_rule *r, const char *counter);

@@ -14,7 +14,8 @@
  *      because a name server is a way out for anything
  *   5  what is denied: private and special ranges in the mode `public`, link-local
  *      ones in `allow`
- *   6  in `public` all that is left; in `allow` what is listed
+ *   6  in `public` all that is left; in `allow` what is listed; in both only so many
+ *      connections at once, and so many new ones in a second
  *
  * Steps 2 to 5 are asked in both directions and before connection tracking is, so
  * that an address which becomes the host's is cut off at its next packet.
@@ -134,6 +135,10 @@ static void add_permit(struct nft_batch *b)
 	nft_batch_rule(b, nft_accept(r));
 	r = nft_state(nft_rule_new(b, "permit"), STATE_NEW);
 	r = nft_connections_over(r, CELL_CONNECTIONS);
+	nft_batch_rule(b, nft_goto(r, "refuse"));
+	/* One that was closed is not counted any more, but is tracked for two minutes more. */
+	r = nft_state(nft_rule_new(b, "permit"), STATE_NEW);
+	r = nft_faster_than(r, CELL_NEW_A_SECOND, CELL_NEW_BURST);
 	nft_batch_rule(b, nft_goto(r, "refuse"));
 	r = nft_state(nft_to(nft_rule_new(b, "permit"), CELL_TAP), STATE_NEW);
 	nft_batch_rule(b, nft_accept(nft_count(r, ACCEPTED)));
