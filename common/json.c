@@ -187,6 +187,15 @@ void json_fault(struct json_faults *f, const char *path, const char *fmt, ...)
 	}
 }
 
+void json_report_line(void *ctx, const char *path, const char *text)
+{
+	const struct json_lines *to = ctx;
+	char line[1024];
+
+	(void)snprintf(line, sizeof(line), "%s%s%s", path, *path ? ": " : "", text);
+	to->line(to->ctx, line);
+}
+
 /* Keys come from the document: they must not forge a line of output. */
 static void mask_control(char *text)
 {

@@ -72,6 +72,14 @@ struct json_faults {
 
 void json_fault(struct json_faults *f, const char *path, const char *fmt, ...) printf_like(3, 4);
 
+/* As report, with a struct json_lines as ctx: one line for each fault, "PATH: TEXT". */
+struct json_lines {
+	void (*line)(void *ctx, const char *line);
+	void *ctx;
+};
+
+void json_report_line(void *ctx, const char *path, const char *text);
+
 struct json_field {
 	const char *name;
 	enum json_type type;

@@ -16,18 +16,26 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MAGIC "cloister registry 1"
+#define MAGIC "cloister registry 2"
+
+#define ALL_MODELS UINT32_MAX
 
 struct head {
 	char magic[24];
 	uint32_t tenants;
 	uint32_t credentials; /* of all tenants, in their order, behind the tenants */
+	uint32_t models;      /* likewise, behind the credentials */
 };
 
 struct tenant_row {
 	struct uuid id;
 	char name[TENANT_NAME_MAX + 1];
 	uint32_t credentials;
+	uint32_t models; /* or ALL_MODELS */
+};
+
+struct model_row {
+	char id[TENANT_MODEL_MAX + 1];
 };
 
 struct credential_row {
@@ -35,15 +43,16 @@ struct credential_row {
 	unsigned char digest[32];
 };
 
-#define MOST                                                 \
-	(sizeof(struct head) +                               \
-	 REGISTRY_MAX_TENANTS * (sizeof(struct tenant_row) + \
-	                         REGISTRY_MAX_CREDENTIALS * sizeof(struct credential_row)))
+#define MOST                                                                                \
+	(sizeof(struct head) +                                                              \
+	 REGISTRY_MAX_TENANTS * (sizeof(struct tenant_row) +                                \
+	                         REGISTRY_MAX_CREDENTIALS * sizeof(struct credential_row) + \
+	                         TENANT_MODELS_MAX * sizeof(struct model_row)))
 
-static size_t size_of(uint32_t tenants, uint32_t credentials)
+static size_t size_of(uint32_t tenants, uint32_t credentials, uint32_t models)
 {
 	return sizeof(struct head) + tenants * sizeof(struct tenant_row) +
-	       credentials * sizeof(struct credential_row);
+	       credentials * sizeof(struct credential_row) + models * sizeof(struct model_row);
 }
 
 /* -- making ------------------------------------------------------------------------------ */
@@ -52,14 +61,20 @@ static void put_head(struct buf *out, const struct registry *r)
 {
 	struct head head = { .magic = MAGIC, .tenants = (uint32_t)r->count };
 
-	for (size_t i = 0; i < r->count; i++)
+	for (size_t i = 0; i < r->count; i++) {
 		head.credentials += (uint32_t)r->tenants[i].credential_count;
+		head.models += (uint32_t)r->tenants[i].models.count;
+	}
 	buf_add(out, &head, sizeof(head));
 }
 
 static void put_tenant(struct buf *out, const struct tenant *t)
 {
-	struct tenant_row row = { .id = t->id, .credentials = (uint32_t)t->credential_count };
+	struct tenant_row row = {
+		.id = t->id,
+		.credentials = (uint32_t)t->credential_count,
+		.models = t->models.given ? (uint32_t)t->models.count : ALL_MODELS,
+	};
 
 	memcpy(row.name, t->name, sizeof(row.name));
 	buf_add(out, &row, sizeof(row));
@@ -87,6 +102,9 @@ int registry_compile(const struct registry *r, struct err *e)
 	for (size_t i = 0; i < r->count; i++)
 		for (size_t k = 0; k < r->tenants[i].credential_count; k++)
 			put_credential(&out, &r->tenants[i].credentials[k]);
+	for (size_t i = 0; i < r->count; i++)
+		buf_add(&out, r->tenants[i].models.ids,
+		        r->tenants[i].models.count * sizeof(struct model_row));
 	if (buf_failed(&out))
 		return err_set(e, ENOMEM, "no memory for the registry");
 	if (fd_write_all(fd, out.data, out.len, e) < 0)
@@ -109,7 +127,26 @@ static bool id_good(const struct uuid *id)
 	       uuid_valid(id->text, UUID_TEXT_LEN) && !registry_id_reserved(id->text);
 }
 
-static int take_tenant(struct tenant *t, const struct tenant_row *row, uint32_t *left,
+/* What of the head's counts no tenant has taken yet. */
+struct left {
+	uint32_t credentials;
+	uint32_t models;
+};
+
+static int take_model_count(struct tenant *t, uint32_t count, struct left *left, struct err *e)
+{
+	if (count == ALL_MODELS)
+		return 0;
+	if (count > TENANT_MODELS_MAX || count > left->models)
+		return refuse(e, "the number of a tenant's models is out of bounds");
+	left->models -= count;
+	t->models.given = true;
+	t->models.count = count;
+	t->models.ids = draft_alloc(count, sizeof(*t->models.ids));
+	return 0;
+}
+
+static int take_tenant(struct tenant *t, const struct tenant_row *row, struct left *left,
                        struct err *e)
 {
 	if (!id_good(&row->id))
@@ -117,19 +154,19 @@ static int take_tenant(struct tenant *t, const struct tenant_row *row, uint32_t 
 	if (!memchr(row->name, '\0', sizeof(row->name)) || !registry_name_valid(row->name))
 		return refuse(e, "the name of a tenant is none");
 	if (row->credentials < 1 || row->credentials > REGISTRY_MAX_CREDENTIALS ||
-	    row->credentials > *left)
+	    row->credentials > left->credentials)
 		return refuse(e, "the number of a tenant's credentials is out of bounds");
-	*left -= row->credentials;
+	left->credentials -= row->credentials;
 	t->id = row->id;
 	memcpy(t->name, row->name, sizeof(t->name));
 	t->credentials = draft_alloc(row->credentials, sizeof(*t->credentials));
 	t->credential_count = row->credentials;
-	return 0;
+	return take_model_count(t, row->models, left, e);
 }
 
 static int take_tenants(struct registry *r, const struct head *head, const char *at, struct err *e)
 {
-	uint32_t left = head->credentials;
+	struct left left = { head->credentials, head->models };
 
 	r->tenants = draft_alloc(head->tenants, sizeof(*r->tenants));
 	while (r->count < head->tenants) {
@@ -142,7 +179,9 @@ static int take_tenants(struct registry *r, const struct head *head, const char 
 		if (take_tenant(&r->tenants[r->count - 1], &row, &left, e) < 0)
 			return -1;
 	}
-	return left ? refuse(e, "it has more credentials than its tenants") : 0;
+	return left.credentials || left.models
+	               ? refuse(e, "it has more credentials or models than its tenants")
+	               : 0;
 }
 
 static int take_credentials(struct registry *r, const char *at, struct err *e)
@@ -163,6 +202,22 @@ static int take_credentials(struct registry *r, const char *at, struct err *e)
 	return 0;
 }
 
+static int take_models(struct registry *r, const char *at, struct err *e)
+{
+	for (size_t i = 0; i < r->count; i++) {
+		for (size_t k = 0; k < r->tenants[i].models.count; k++) {
+			char *id = r->tenants[i].models.ids[k];
+
+			memcpy(id, at, sizeof(struct model_row));
+			at += sizeof(struct model_row);
+			if (!memchr(id, '\0', sizeof(struct model_row)) ||
+			    !registry_model_valid(id))
+				return refuse(e, "the id of a model is none");
+		}
+	}
+	return 0;
+}
+
 static int check_head(const struct head *head, size_t len, struct err *e)
 {
 	if (memcmp(head->magic, MAGIC, sizeof(MAGIC)) != 0)
@@ -170,7 +225,8 @@ static int check_head(const struct head *head, size_t len, struct err *e)
 	if (head->tenants < 1 || head->tenants > REGISTRY_MAX_TENANTS)
 		return refuse(e, "the number of tenants is out of bounds");
 	if (head->credentials > head->tenants * REGISTRY_MAX_CREDENTIALS ||
-	    len != size_of(head->tenants, head->credentials))
+	    head->models > head->tenants * TENANT_MODELS_MAX ||
+	    len != size_of(head->tenants, head->credentials, head->models))
 		return refuse(e, "its size is not what its counts say");
 	return 0;
 }
@@ -183,7 +239,8 @@ static int take(struct registry *r, const char *data, size_t len, struct err *e)
 		return refuse(e, "too short");
 	memcpy(&head, data, sizeof(head));
 	if (check_head(&head, len, e) < 0 || take_tenants(r, &head, data + sizeof(head), e) < 0 ||
-	    take_credentials(r, data + size_of(head.tenants, 0), e) < 0)
+	    take_credentials(r, data + size_of(head.tenants, 0, 0), e) < 0 ||
+	    take_models(r, data + size_of(head.tenants, head.credentials, 0), e) < 0)
 		return -1;
 	registry_index(r);
 	return registry_unique(r) ? 0 : refuse(e, "an id or a token stands there twice");

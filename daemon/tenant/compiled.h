@@ -1,9 +1,9 @@
 /*
  * compiled.h - what the server needs of a registry, as bytes that cross to its process.
  *
- * Ids, names and digests of tokens; no path, no policy.  The launcher, which may read
- * files, compiles; the server, which may not, takes.  Both were forked from one program,
- * so numbers are in the order of the machine.
+ * Ids, names, digests of tokens and ids of models; no path, no policy.  The launcher, which may
+ * read files, compiles; the server, which may not, takes.  Both were forked from one program, so
+ * numbers are in the order of the machine.
  */
 #ifndef DAEMON_TENANT_COMPILED_H
 #define DAEMON_TENANT_COMPILED_H

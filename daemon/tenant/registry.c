@@ -41,6 +41,23 @@ bool registry_id_reserved(const char *id)
 	return strcmp(id, NIL_UUID) == 0 || strcmp(id, REGISTRY_LOCAL_ID) == 0;
 }
 
+bool registry_model_valid(const char *id)
+{
+	size_t len = strlen(id);
+
+	return len >= 1 && len <= TENANT_MODEL_MAX &&
+	       strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:/") ==
+	               len;
+}
+
+bool registry_model_allowed(const struct tenant *t, const char *id)
+{
+	for (size_t i = 0; i < t->models.count; i++)
+		if (strcmp(t->models.ids[i], id) == 0)
+			return true;
+	return !t->models.given;
+}
+
 /* -- index ----------------------------------------------------------------------------- */
 
 static int compare_ids(const void *x, const void *y)
@@ -125,6 +142,7 @@ void registry_free(struct registry **r)
 		free((*r)->tenants[i].parts);
 		free((*r)->tenants[i].credentials);
 		egress_release(&(*r)->tenants[i].egress);
+		free((*r)->tenants[i].models.ids);
 	}
 	free((*r)->tenants);
 	free((*r)->by_id);

@@ -29,6 +29,9 @@
 #define TOKEN_DIGEST       32   /* bytes of SHA-256 */
 #define TOKEN_FILE_MAX     4096 /* bytes, white space around the token included */
 
+#define TENANT_MODELS_MAX 32 /* entries of a tenant's list */
+#define TENANT_MODEL_MAX  64 /* bytes of a model's id */
+
 struct credential {
 	struct uuid id;
 	unsigned char digest[TOKEN_DIGEST]; /* SHA-256 of the token; the token itself is not kept */
@@ -42,6 +45,13 @@ struct part {
 		uint64_t device;
 		uint64_t inode;
 	} place;
+};
+
+/* The ids of the models that a tenant may use. */
+struct model_list {
+	bool given; /* false: all of them */
+	char (*ids)[TENANT_MODEL_MAX + 1];
+	size_t count;
 };
 
 struct tenant {
@@ -58,6 +68,7 @@ struct tenant {
 	size_t credential_count;
 	struct egress egress;
 	struct limits limits;
+	struct model_list models;
 	size_t index; /* position in the file, from 0 */
 };
 
@@ -89,6 +100,12 @@ bool registry_guest_path(const struct tenant *t, const char *path, struct buf *o
 /* What is in a token file (white space around it is cut off) as a digest. */
 int registry_token(const char *data, size_t len, unsigned char ret[TOKEN_DIGEST], struct err *e)
 	must_check;
+
+/* 1 to TENANT_MODEL_MAX letters, digits and "-._:/". */
+bool registry_model_valid(const char *id);
+
+/* True when the registry lets the tenant use that model. */
+bool registry_model_allowed(const struct tenant *t, const char *id);
 
 void registry_free(struct registry **r);
 

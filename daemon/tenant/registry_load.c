@@ -199,6 +199,35 @@ static void read_workspace(struct draft *d, struct tenant *t, const struct json 
 	entries_add(&d->places, &t->place, sizeof(t->place), t->index, NOT_A_CREDENTIAL);
 }
 
+/* An empty list is one: the tenant may use none. */
+static void read_models(struct draft *d, struct tenant *t, const struct json *list,
+                        const char *path)
+{
+	size_t n = json_len(list);
+
+	if (!list)
+		return;
+	t->models.given = true;
+	if (n > TENANT_MODELS_MAX) {
+		json_fault(&d->faults, path, "%zu entries, must be at most %d", n,
+		           TENANT_MODELS_MAX);
+		return;
+	}
+	t->models.ids = draft_alloc(n, sizeof(*t->models.ids));
+	for (size_t i = 0; i < n; i++) {
+		const char *id = json_str(json_at(list, i));
+		char at[80];
+
+		json_path_index(at, sizeof(at), path, i);
+		if (!id || !registry_model_valid(id))
+			json_fault(&d->faults, at, "must be the id of a model");
+		else if (t->models.count && registry_model_allowed(t, id))
+			json_fault(&d->faults, at, "stands there twice");
+		else
+			memcpy(t->models.ids[t->models.count++], id, strlen(id) + 1);
+	}
+}
+
 static void read_tenant(struct draft *d, const struct json *v, const char *path)
 {
 	static const struct json_field fields[] = {
@@ -208,6 +237,7 @@ static void read_tenant(struct draft *d, const struct json *v, const char *path)
 		{ "credentials", JSON_ARRAY, .required = true },
 		{ "egress", JSON_OBJECT },
 		{ "limits", JSON_OBJECT },
+		{ "models", JSON_ARRAY },
 	};
 	const struct json *found[ARRAY_LEN(fields)];
 	struct registry *r = d->registry;
@@ -231,6 +261,8 @@ static void read_tenant(struct draft *d, const struct json *v, const char *path)
 	egress_read(found[4], at, &d->faults, &t->egress);
 	json_path_field(at, sizeof(at), path, "limits");
 	limits_read(found[5], at, &d->faults, &t->limits);
+	json_path_field(at, sizeof(at), path, "models");
+	read_models(d, t, found[6], at);
 }
 
 /* Room for the largest registry of n tenants. */
@@ -265,20 +297,6 @@ static void read_tenants(struct draft *d, const struct json *list)
 }
 
 /* -- the whole ------------------------------------------------------------------------- */
-
-struct reporter {
-	void (*fault)(void *ctx, const char *line);
-	void *ctx;
-};
-
-static void report_line(void *ctx, const char *path, const char *text)
-{
-	const struct reporter *to = ctx;
-	char line[1024];
-
-	(void)snprintf(line, sizeof(line), "%s%s%s", path, *path ? ": " : "", text);
-	to->fault(to->ctx, line);
-}
 
 static void read_document(struct draft *d, const struct json *document)
 {
@@ -325,8 +343,8 @@ static void draft_release(struct draft *d)
 int registry_load(const char *path, const char *state_dir, struct registry **ret,
                   void (*fault)(void *ctx, const char *line), void *ctx, struct err *e)
 {
-	struct reporter to = { .fault = fault, .ctx = ctx };
-	struct draft d = { .faults = { .report = report_line, .ctx = &to } };
+	struct json_lines to = { .line = fault, .ctx = ctx };
+	struct draft d = { .faults = { .report = json_report_line, .ctx = &to } };
 	auto_json struct json *document = NULL;
 	struct err cause = ERR_INIT;
 

@@ -324,6 +324,12 @@ static const struct {
 	  "{\"cidr\":\"1.2.3.4\"}]},\"limits\":{\"processes\":15}",
 	  "tenants[1].egress.allow[1].cidr: must be an IPv4 network such as 198.51.100.0/24\n"
 	  "tenants[1].limits.processes: must be 16 to 32768\n" },
+	{ "\"name\":\"globex\"", "\"name\":\"globex\",\"models\":[\"a/b:c-1.2_X\",\"demo\"]", "" },
+	{ "\"name\":\"globex\"", "\"name\":\"globex\",\"models\":[\"a\",\"\",\"a b\",7,\"a\"]",
+	  "tenants[1].models[1]: must be the id of a model\n"
+	  "tenants[1].models[2]: must be the id of a model\n"
+	  "tenants[1].models[3]: must be the id of a model\n"
+	  "tenants[1].models[4]: stands there twice\n" },
 	{ "@/tokens/b", "/dev/zero",
 	  "tenants[1].credentials[0].tokenFile: /dev/zero: is not a regular file\n" },
 };

@@ -25,6 +25,15 @@ static struct uuid id_of(unsigned int kind, size_t number)
 	return id;
 }
 
+static void give_models(struct tenant *t)
+{
+	t->models.given = true;
+	t->models.ids = draft_alloc(2, sizeof(*t->models.ids));
+	for (; t->models.count < 2; t->models.count++)
+		(void)snprintf(t->models.ids[t->models.count], sizeof(t->models.ids[0]), "m/%zu",
+		               t->models.count);
+}
+
 /* A registry of n tenants with so many credentials each, as if it had been read. */
 static struct registry *make(size_t n, size_t credentials, unsigned int first)
 {
@@ -37,6 +46,8 @@ static struct registry *make(size_t n, size_t credentials, unsigned int first)
 		t->id = id_of(0, first + r->count);
 		(void)snprintf(t->name, sizeof(t->name), "t%zu", first + r->count);
 		t->index = r->count;
+		if (r->count % 2 == 0)
+			give_models(t);
 		t->credentials = draft_alloc(credentials, sizeof(*t->credentials));
 		for (t->credential_count = 0; t->credential_count < credentials;
 		     t->credential_count++) {
@@ -77,6 +88,10 @@ static void expect_same(const struct registry *a, const struct registry *b)
 			assert_memory_equal(x->credentials[k].digest, y->credentials[k].digest,
 			                    TOKEN_DIGEST);
 		}
+		assert_int_equal(x->models.given, y->models.given);
+		assert_int_equal(x->models.count, y->models.count);
+		for (size_t k = 0; k < x->models.count; k++)
+			assert_string_equal(x->models.ids[k], y->models.ids[k]);
 		assert_null(y->workspace);
 		assert_ptr_equal(registry_find(b, &x->id), y);
 	}
@@ -143,16 +158,19 @@ static void expect_refused(const char *image, size_t len, const char *reason)
 }
 
 /*
- * Where things lie in the image of two tenants with two credentials each: a head with two
- * counts, the tenants (id, name, count), the credentials (id, digest).
+ * Where things lie in the image of two tenants with two credentials each: a head with three
+ * counts, the tenants (id, name, two counts), the credentials (id, digest), the two models
+ * of the first tenant.
  */
-#define TENANT      ((size_t)32)
-#define TENANT_ROW  ((size_t)108)
+#define TENANT      ((size_t)36)
+#define TENANT_ROW  ((size_t)112)
 #define NAME        (TENANT + UUID_TEXT_LEN + 1)
-#define SHARE       (TENANT + TENANT_ROW - 4)
+#define SHARE       (TENANT + TENANT_ROW - 8)
+#define MODELS      (SHARE + 4)
 #define CREDENTIAL  (TENANT + 2 * TENANT_ROW)
 #define CREDENTIALS ((size_t)69) /* bytes of one */
 #define DIGEST      (CREDENTIAL + UUID_TEXT_LEN + 1)
+#define MODEL       (CREDENTIAL + 4 * CREDENTIALS)
 
 static void takes_nothing_else(void **state)
 {
@@ -168,6 +186,8 @@ static void takes_nothing_else(void **state)
 		{ 24, 4, "\x01\0\0", "not what its counts say" },
 		{ 28, 4, "\x05\0\0", "not what its counts say" },
 		{ 28, 4, "\xff\xff\xff\xff", "not what its counts say" },
+		{ 32, 4, "\x03\0\0", "not what its counts say" },
+		{ 32, 4, "\xff\xff\xff\xff", "not what its counts say" },
 		{ TENANT, 1, "X", "id of a tenant" },
 		{ TENANT, 36, "00000000-0000-0000-0000-000000000000", "id of a tenant" },
 		{ TENANT, 36, REGISTRY_LOCAL_ID, "id of a tenant" },
@@ -176,16 +196,21 @@ static void takes_nothing_else(void **state)
 		{ NAME, 1, "T", "name of a tenant" },
 		{ SHARE, 4, "\0\0\0", "credentials is out of bounds" },
 		{ SHARE, 4, "\x11\0\0", "credentials is out of bounds" },
-		{ SHARE, 4, "\x01\0\0", "more credentials than" },
+		{ SHARE, 4, "\x01\0\0", "more credentials or models than" },
 		{ SHARE, 4, "\x04\0\0", "credentials is out of bounds" },
+		{ MODELS, 4, "\x03\0\0", "models is out of bounds" },
+		{ MODELS, 4, "\x21\0\0", "models is out of bounds" },
+		{ MODELS, 4, "\x01\0\0", "more credentials or models than" },
 		{ CREDENTIAL, 1, "-", "id of a credential" },
+		{ MODEL, 1, "", "id of a model" },
+		{ MODEL, 1, " ", "id of a model" },
 	};
 	struct registry *r = make(2, 2, 1);
 	char good[4096], bad[4096];
 	size_t len = read_image(r, good, sizeof(good));
 
 	(void)state;
-	assert_int_equal(len, CREDENTIAL + 4 * CREDENTIALS);
+	assert_int_equal(len, MODEL + 2 * sizeof(r->tenants[0].models.ids[0]));
 	for (size_t i = 0; i < ARRAY_LEN(spoilt); i++) {
 		memcpy(bad, good, len);
 		memcpy(bad + spoilt[i].at, spoilt[i].bytes, spoilt[i].len);
@@ -194,7 +219,25 @@ static void takes_nothing_else(void **state)
 	memcpy(bad, good, len);
 	memset(bad + NAME, 'a', TENANT_NAME_MAX + 1);
 	expect_refused(bad, len, "name of a tenant");
+	memcpy(bad, good, len);
+	memset(bad + MODEL, 'a', TENANT_MODEL_MAX + 1);
+	expect_refused(bad, len, "id of a model");
 	registry_free(&r);
+}
+
+static void a_list_of_models_is_all_there_is(void **state)
+{
+	struct tenant t = { .index = 0 };
+
+	(void)state;
+	assert_true(registry_model_allowed(&t, "any"));
+	t.models.given = true;
+	assert_false(registry_model_allowed(&t, "any"));
+	give_models(&t);
+	assert_true(registry_model_allowed(&t, "m/1"));
+	assert_false(registry_model_allowed(&t, "m/"));
+	assert_false(registry_model_allowed(&t, "m/11"));
+	free(t.models.ids);
 }
 
 static void takes_nothing_twice(void **state)
@@ -507,6 +550,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(compiles_and_takes),
 		cmocka_unit_test(takes_nothing_else),
+		cmocka_unit_test(a_list_of_models_is_all_there_is),
 		cmocka_unit_test(takes_nothing_twice),
 		cmocka_unit_test(takes_nothing_cut_or_longer),
 		cmocka_unit_test(takes_no_flood),
