@@ -101,6 +101,19 @@ def test_more_turns_than_may_wait_for_a_person(make_daemon):
     assert daemon.stop() == 0
 
 
+def test_a_turn_that_says_too_much(make_daemon):
+    daemon = make_daemon(("acme",), options=["--max-turn-bytes=200000"]).start()
+    client = daemon.client("acme")
+    session = client.session()
+    call = "$ echo x >>ran; head -c 65000 /dev/zero | tr '\\0' x"
+    assert client.run(session, "\n".join([call] * 2)).status == "completed"
+    outcome = client.run(session, "\n".join([call] * 6))
+    assert (outcome.status, outcome.error["code"]) == ("failed", "turn_too_large")
+    assert "--max-turn-bytes" in outcome.error["message"]
+    assert client.run(session, "$ wc -l <ran").text == "6\n", "calls beyond the bound ran"
+    assert daemon.stop() == 0
+
+
 def test_a_turn_that_finds_no_room(make_daemon):
     """The answer to its question is kept, and then it has no room to go on."""
     daemon = make_daemon(("acme",), options=["--max-tenant-database-mb=16"]).start()

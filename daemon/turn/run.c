@@ -1,8 +1,8 @@
 /*
- * The loop of one turn.  Every round reads the transcript from the store and takes the
- * one step that it asks for: so a new turn, one that was answered and one that a dead
- * daemon left behind are the same case.  A step's effect is committed before the next
- * round; a call that was started but has no result is never run again.
+ * The loop of one turn.  Every round takes the one step that the transcript, as it is in the
+ * store, asks for: so a new turn, one that was answered and one that a dead daemon left
+ * behind are the same case.  A step's effect is committed before the next round; a call that
+ * was started but has no result is never run again.
  */
 #include "common/buf.h"
 #include "common/clock.h"
@@ -16,6 +16,7 @@
 #include "daemon/turn/reply.h"
 #include "daemon/turn/tell.h"
 #include "daemon/turn/tools.h"
+#include "daemon/turn/transcript.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -39,6 +40,7 @@ struct run {
 	const struct turns_conf *conf;
 	struct session session;
 	const struct model *model;
+	struct transcript transcript;
 	const struct item *call; /* the one that runs now, for progress */
 	uint32_t starting; /* the call whose start we tried to commit and that we never ran; 0 =
 	                      none */
@@ -174,18 +176,20 @@ static void publish_text(void *ctx, const char *text, size_t len)
  * After a lost connection the commit may have happened, which the conflict of the second
  * try tells: the model is not asked again for what it has said.
  */
-static enum round commit_answer(struct run *r, struct model_answer *answer, uint32_t first,
-                                struct err *e)
+static enum round commit_answer(struct run *r, struct model_answer *answer, struct err *e)
 {
-	struct turn_step step = { answer->items.items,   answer->items.count,
-		                  answer->input_tokens,  answer->output_tokens,
-		                  answer->cached_tokens, first };
+	struct turn_step step = {
+		answer->items.items,   answer->items.count,   answer->input_tokens,
+		answer->output_tokens, answer->cached_tokens, (uint32_t)r->transcript.list.count,
+	};
 	unsigned int ms = RETRY_MIN_MS;
 	bool unsure = false;
 
 	while (turn_append(r->conf->store, &r->job->tenant, &r->job->turn, &step, e)) {
-		if (e->code == STORE_CONFLICT && unsure)
-			break; /* the next round sees what is there */
+		if (e->code == STORE_CONFLICT && unsure) {
+			transcript_forget(&r->transcript); /* the next round sees what is there */
+			break;
+		}
 		if (e->code != STORE_UNAVAILABLE)
 			return ROUND_FAILED;
 		unsure = true;
@@ -194,20 +198,21 @@ static enum round commit_answer(struct run *r, struct model_answer *answer, uint
 	}
 	publish(r, "agent.turn.finished",
 	        tell_answer(&r->job->turn, &answer->items.items[answer->items.count - 1], answer));
+	transcript_add(&r->transcript, answer->items.items, answer->items.count);
 	return ROUND_AGAIN;
 }
 
-static enum round ask_model(struct run *r, const struct item_list *transcript, struct err *e)
+static enum round ask_model(struct run *r, struct err *e)
 {
 	struct model_sink sink = { publish_text, r };
 	struct model_answer answer = { 0 };
 	enum round round = ROUND_FAILED;
 
 	publish(r, "agent.turn.started", NULL);
-	if (model_respond(r->model, transcript, &sink, &r->job->cancel, &answer, e))
+	if (model_respond(r->model, &r->transcript.list, &sink, &r->job->cancel, &answer, e))
 		return ROUND_FAILED;
 	if (answer.items.count)
-		round = commit_answer(r, &answer, (uint32_t)transcript->count, e);
+		round = commit_answer(r, &answer, e);
 	else
 		(void)err_set(e, MODEL_FAILED, "the model answered nothing");
 	item_list_release(&answer.items);
@@ -241,8 +246,12 @@ static enum round commit_result(struct run *r, const struct item *call,
 	tool_outcome_store_details(outcome);
 	while (turn_finish_call(r->conf->store, &r->job->tenant, &r->job->turn, call->seq,
 	                        &outcome->result, e)) {
-		if (e->code == STORE_CONFLICT && unsure)
-			break;
+		if (e->code == STORE_CONFLICT && unsure) {
+			publish(r, "tool.finished",
+			        tell_result(call, &outcome->result, outcome->details));
+			transcript_forget(&r->transcript);
+			return ROUND_AGAIN;
+		}
 		if (e->code != STORE_UNAVAILABLE)
 			return ROUND_FAILED;
 		unsure = true;
@@ -250,6 +259,8 @@ static enum round commit_result(struct run *r, const struct item *call,
 			return ROUND_OVER;
 	}
 	publish(r, "tool.finished", tell_result(call, &outcome->result, outcome->details));
+	transcript_mark(&r->transcript, call->seq, CALL_DONE);
+	transcript_add(&r->transcript, &outcome->result, 1);
 	return ROUND_AGAIN;
 }
 
@@ -269,6 +280,7 @@ static enum round start_call(struct run *r, const struct item *call, struct err 
 		return ROUND_STORE;
 	}
 	r->starting = 0;
+	transcript_mark(&r->transcript, call->seq, CALL_STARTED);
 	publish(r, "tool.started", tell_call(call));
 	return ROUND_AGAIN;
 }
@@ -437,33 +449,44 @@ static size_t answers(const struct item_list *list)
 	return n;
 }
 
-static enum round step(struct run *r, const struct item_list *list, struct err *e)
+/* What all of them come to at most, so that no turn fills the memory of the server. */
+static int check_bounds(const struct run *r, struct err *e)
 {
+	if (answers(&r->transcript.list) >= ROUNDS_MAX)
+		return err_set(e, MODEL_FAILED, "the model asked for more than %d rounds",
+		               ROUNDS_MAX);
+	if (r->transcript.bytes > r->conf->max_turn_bytes)
+		return err_set(
+			e, TURNS_TOO_LARGE,
+			"what was said and done in the turn has %zu bytes, more than the %zu "
+			"that it may have (--max-turn-bytes)",
+			r->transcript.bytes, r->conf->max_turn_bytes);
+	return 0;
+}
+
+static enum round step(struct run *r, struct err *e)
+{
+	const struct item_list *list = &r->transcript.list;
 	const struct item *call = open_call(list);
 
-	if (call)
-		return step_call(r, call, e);
-	if (list->count && list->items[list->count - 1].kind == ITEM_ASSISTANT) {
+	if (!call && list->count && list->items[list->count - 1].kind == ITEM_ASSISTANT) {
 		r->settled = job_finish(r->job, TURN_COMPLETED, NULL, NULL);
 		return ROUND_OVER;
 	}
-	if (answers(list) >= ROUNDS_MAX) {
-		(void)err_set(e, MODEL_FAILED, "the model asked for more than %d rounds",
-		              ROUNDS_MAX);
+	if (check_bounds(r, e))
 		return ROUND_FAILED;
-	}
-	return ask_model(r, list, e);
+	return call ? step_call(r, call, e) : ask_model(r, e);
 }
 
 static enum round run_round(struct run *r, struct err *e)
 {
-	struct item_list list = { 0 };
 	enum round round;
 
-	if (turn_items(r->conf->store, &r->job->tenant, &r->job->turn, &list, e))
+	if (transcript_read(&r->transcript, r->conf->store, &r->job->tenant, &r->job->turn, e))
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
-	round = step(r, &list, e);
-	item_list_release(&list);
+	round = step(r, e);
+	if (round != ROUND_AGAIN)
+		transcript_forget(&r->transcript);
 	return round;
 }
 
@@ -484,6 +507,7 @@ static const struct failure {
 	{ SANDBOX_LIMIT, "sandbox_limit", NULL },
 	{ SANDBOX_NO_ROOM, "disk_full", NULL },
 	{ TURNS_WAITING_LIMIT, "waiting_turn_limit", NULL },
+	{ TURNS_TOO_LARGE, "turn_too_large", NULL },
 	{ MODEL_FAILED, "model_failed", NULL },
 	{ STORE_TENANT_FULL, "tenant_storage_full", NULL },
 	{ 0, "internal_error", "the server failed; its log names the cause beside this turn's id" },

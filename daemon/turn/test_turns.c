@@ -58,6 +58,35 @@ static struct uuid start_gate(const struct uuid *tenant, const char *name)
 	return id;
 }
 
+/*
+ * The store is read once: what somebody changes there meanwhile changes nothing, and what
+ * is run is what was committed when the turn was taken up.
+ */
+static void a_transcript_is_read_once(void **state)
+{
+	const struct uuid tenant = new_tenant();
+	char line[700], command[600];
+	struct uuid id;
+	struct pg *pg;
+
+	(void)state;
+	begin(&usual, behave_real);
+	gate(command, "once");
+	(void)snprintf(line, sizeof(line), "%s\n$ echo original", command);
+	id = submit(&tenant, line);
+	wait_file("once.up");
+	pg = owner_of(&tenant);
+	assert_ok(pg_script(pg,
+	                    "UPDATE app.item SET body = '{\"command\":\"echo changed\"}'::bytea "
+	                    "WHERE call_state = 'pending'",
+	                    &e));
+	pg_close(&pg);
+	touch("once.go");
+	wait_state(&tenant, &id, TURN_COMPLETED);
+	assert_result(&tenant, &id, "original\n");
+	end();
+}
+
 /* -- admission ------------------------------------------------------------------------------ */
 
 static void text_comes_back(void **state)
@@ -457,6 +486,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(opens_the_store),
 		cmocka_unit_test(text_comes_back),
+		cmocka_unit_test(a_transcript_is_read_once),
 		cmocka_unit_test(queues_have_bounds),
 		cmocka_unit_test(input_bytes_have_bounds),
 		cmocka_unit_test(tenants_take_turns),

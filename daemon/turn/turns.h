@@ -23,6 +23,7 @@ enum turns_code {
 	TURNS_BAD_DECISION,  /* not one of the request's options, or it needs a value */
 	TURNS_WAITING_LIMIT, /* too many turns of the tenant wait for a person */
 	TURNS_NOT_PROVEN,    /* the sandbox of an earlier daemon may still be alive */
+	TURNS_TOO_LARGE,     /* its answers and results have more than max_turn_bytes */
 };
 
 struct turns_conf {
@@ -36,6 +37,7 @@ struct turns_conf {
 	unsigned int max_waiting_tenant; /* for a person */
 	size_t max_queued_bytes;         /* inputs of turns that have not begun */
 	size_t max_queued_bytes_tenant;
+	size_t max_turn_bytes; /* of what is said and done in one turn */
 	unsigned int proof_ms; /* how long a turn waits for the end of an earlier sandbox */
 };
 
