@@ -1,5 +1,7 @@
 #include "common/log.h"
 
+#include "common/clock.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -57,4 +59,18 @@ void log_write(enum log_level level, const char *fmt, ...)
 	if (write(STDERR_FILENO, line, len) < 0)
 		errno = 0; /* nowhere left to report it */
 	errno = saved;
+}
+
+bool log_paced(struct log_pace *pace, unsigned int *ret_left_out)
+{
+	uint64_t now = clock_mono_ms();
+	uint_fast64_t next = atomic_load(&pace->next_ms);
+
+	if (now < next ||
+	    !atomic_compare_exchange_strong(&pace->next_ms, &next, now + LOG_PACE_MS)) {
+		atomic_fetch_add(&pace->left_out, 1);
+		return false;
+	}
+	*ret_left_out = atomic_exchange(&pace->left_out, 0);
+	return true;
 }

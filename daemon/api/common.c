@@ -26,6 +26,17 @@ static const struct {
 	{ TURNS_BAD_DECISION, 409, "request_not_resolved", false },
 };
 
+/* Its text names paths and roles, which are the operator's to know. */
+static void log_store(const struct http_request *req, const struct err *e)
+{
+	static struct log_pace pace;
+	unsigned int left_out;
+
+	if (log_paced(&pace, &left_out))
+		log_warn("request %s: %s (%u more since the last line)", req->request_id, e->text,
+		         left_out);
+}
+
 void api_fail(const struct http_request *req, struct http_response *res, const struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(failures); i++) {
@@ -33,9 +44,8 @@ void api_fail(const struct http_request *req, struct http_response *res, const s
 			continue;
 		if (failures[i].retry)
 			http_set_header(res, "Retry-After", "1");
-		/* Its text names paths and roles, which are the operator's to know. */
 		if (e->code == STORE_UNAVAILABLE)
-			log_warn("request %s: %s", req->request_id, e->text);
+			log_store(req, e);
 		http_error(req, res, failures[i].status, failures[i].name, "%s",
 		           e->code == STORE_UNAVAILABLE ? "the database does not answer" : e->text);
 		return;

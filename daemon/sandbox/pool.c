@@ -134,7 +134,8 @@ static void refuse_waiters(struct sandbox *sb, uint64_t generation, int code, co
 /* One that ends counts until it is gone: so long it still has its share of the machine. */
 static bool at_limit(struct sandbox *sb)
 {
-	const struct sandboxes *pool = sb->pool;
+	struct sandboxes *pool = sb->pool;
+	unsigned int left_out;
 	char why[128];
 
 	if (pool->active_count < pool->conf.max_active)
@@ -143,7 +144,9 @@ static bool at_limit(struct sandbox *sb)
 		why, sizeof(why),
 		"%u sandboxes run, and no more may (--max-active-sandboxes); try again later",
 		pool->active_count);
-	log_warn("sandbox of tenant %s does not start: %s", sb->tenant.text, why);
+	if (log_paced(&pool->refusals, &left_out))
+		log_warn("sandbox of tenant %s does not start: %s (%u more since the last line)",
+		         sb->tenant.text, why, left_out);
 	refuse_waiters(sb, 0, SANDBOX_LIMIT, why);
 	return true;
 }

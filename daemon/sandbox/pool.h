@@ -17,6 +17,7 @@
 
 #include "common/buf.h"
 #include "common/frame.h"
+#include "common/log.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -101,6 +102,7 @@ struct sandboxes {
 	struct sandbox *buckets[POOL_BUCKETS];
 	struct sandbox *active;
 	unsigned int active_count;
+	struct log_pace refusals; /* at the rate of whoever asks */
 	char read_space[POOL_READ_SIZE]; /* link thread only */
 };
 
