@@ -1,5 +1,5 @@
 # The limits of cloisterd that an operator may set, as "cloisterd serve --help" has them: a
-# test compares the two. A limit with "share" is one tenant's part of that other limit.
+# test compares the two. One with "share" is a part of that other one, and not more.
 {
   drainSeconds = {
     option = "drain-seconds";
@@ -21,6 +21,28 @@
     max = 4096;
     default = 64;
     text = "Sandboxes that run at once.";
+  };
+  diskStartMb = {
+    option = "disk-start-mb";
+    min = 0;
+    max = 1048576;
+    default = 512;
+    text = "No sandbox starts when less is free on the state directory's disk, in MiB.";
+  };
+  diskEndMb = {
+    option = "disk-end-mb";
+    min = 0;
+    max = 1048576;
+    default = 256;
+    share = "diskStartMb";
+    text = "Below that, sandboxes that write there are ended: the database needs it.";
+  };
+  diskReserveMb = {
+    option = "disk-reserve-mb";
+    min = 0;
+    max = 65536;
+    default = 64;
+    text = "Held back in the state directory for the database of a machine that is full, in MiB.";
   };
   maxRunningTurns = {
     option = "max-running-turns";
@@ -102,6 +124,13 @@
     max = 33554432;
     default = 1048576;
     text = "Largest body of a request, in bytes.";
+  };
+  requestSeconds = {
+    option = "request-seconds";
+    min = 1;
+    max = 3600;
+    default = 30;
+    text = "How long a request may take to arrive, in seconds.";
   };
   maxDbConnections = {
     option = "max-db-connections";

@@ -22,7 +22,8 @@ let
   duplicates =
     what: entries:
     let
-      groups = builtins.groupBy (entry: entry.key) entries;
+      # A path into the store, refused elsewhere, may not be a name.
+      groups = builtins.groupBy (entry: builtins.unsafeDiscardStringContext entry.key) entries;
     in
     builtins.concatLists (
       map (

@@ -1,0 +1,704 @@
+"""The Nix files: parsed, and evaluated with what stands in for nixpkgs in integration/nix."""
+
+import glob
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from nix_eval import ROOT, evaluate, instantiate, lib, machine
+from world import BUILD
+
+ACME = "01980000-0000-7000-8000-00000000ac3e"
+GLOBEX = "01980000-0000-7000-8000-00000091b0e5"
+FILES = sorted(glob.glob(f"{ROOT}/*.nix") + glob.glob(f"{ROOT}/nix/*.nix") +
+               glob.glob(f"{ROOT}/integration/nix/*.nix"))
+
+
+def tenant(name, identity):
+    return f"""({{ lib, ... }}: {{
+      services.cloister.enable = true;
+      services.cloister.tenants.{name} = {{
+        id = lib.mkDefault "{identity}";
+        tokenFiles = lib.mkDefault {{ main = "/run/secrets/{name}"; }};
+      }};
+    }})"""
+
+
+def module(text="", tenants=(("acme", ACME),)):
+    """Settings with good tenants, and more."""
+    good = "".join(tenant(*each) for each in tenants)
+    return f"({{ pkgs, lib, ... }}: {{ imports = [ {good} ]; {text} }})"
+
+
+def cloister(text, **options):
+    """The same; each line of text is an option of services.cloister."""
+    lines = re.split(r";\s*\n", text.strip().removesuffix(";"))
+    return module("".join(f"services.cloister.{line.strip()};\n" for line in lines), **options)
+
+
+def second(text):
+    """A second tenant, good but for what text says."""
+    return cloister(text, tenants=(("acme", ACME), ("globex", GLOBEX)))
+
+
+def two():
+    return module(tenants=(("acme", ACME), ("globex", GLOBEX)))
+
+
+# --- every file ------------------------------------------------------------------------
+
+
+def test_every_file_parses():
+    done = instantiate("--parse", *FILES)
+    assert len(FILES) > 10 and done.returncode == 0, done.stderr
+
+
+# --- the unit of service.nix -----------------------------------------------------------
+
+
+MATRIX = {
+    "boundary": ['"service"', '"development"'],
+    "host": ['"127.0.0.1"', '"::1"', '"0.0.0.0"'],
+    "workspaceRoots": ['[ "/srv/cloister" ]', '[ "/a" "/b" ]', "[ ]"],
+    "prepare": ["[ ]", '[ "/opt/prepare" "/etc/a list" ]'],
+    "credentials": ["{ }", '{ db = "/etc/db"; }'],
+    "environmentFiles": ["[ ]", '[ "/etc/a" "/etc/b" ]'],
+    "path": ["[ ]", '[ "/p/bin" ]'],
+    "options": ["{ }", '{ max-running-turns = 3; host-address = [ "10.0.0.0/8" "192.0.2.0/24" ]; }'],
+    "memoryMax": ['"80%"', '"3G"'],
+}
+
+
+def test_the_unit_for_every_pair_of_settings():
+    """What holds units together holds whatever is set."""
+    pairs = [dict(zip(names, values, strict=True))
+             for names in itertools.combinations(MATRIX, 2)
+             for values in itertools.product(*(MATRIX[name] for name in names))]
+    sets = [" ".join(f"{name} = {value};" for name, value in pair.items()) for pair in pairs]
+    units = evaluate(f"map (import {ROOT}/nix/service.nix) [ " +
+                     " ".join(f"{{ {text} }}" for text in sets) + " ]")
+    assert len(units) == len(pairs) > 150
+    # Each value that is not the default makes another unit.
+    assert len({json.dumps(unit) for unit in units}) == len(
+        {frozenset((k, v) for k, v in pair.items() if v != MATRIX[k][0]) for pair in pairs})
+    for pair, unit in zip(pairs, units, strict=True):
+        service = unit["Service"]
+        assert service["NoNewPrivileges"] and service["KillMode"] == "mixed", pair
+        assert service["ReadWritePaths"][-1] == "/sys/fs/cgroup", pair
+        assert service["ExecReload"][-1].endswith("reload --state /var/lib/cloister"), pair
+        assert ("ExecStartPre" in service) == (pair.get("prepare", "[ ]") != "[ ]"), pair
+        plus = service["ExecReload"][:-1] + service.get("ExecStartPre", [])
+        assert all(line.startswith("+/opt/prepare \"/etc/a list\" ") for line in plus), pair
+        assert not service["ExecStart"].startswith("+"), pair
+        # systemd reads these as lists or nothing.
+        assert not any(value in ([], None) for value in service.values()), pair
+
+
+# --- what the module makes of a good configuration -------------------------------------
+
+
+@pytest.fixture(scope="module")
+def good():
+    more = second("""
+      tenants.globex.workspace = "/data/globex dir";
+      tenants.globex.tokenFiles = { old = "/run/secrets/globex"; new = "/etc/globex new"; };
+      tenants.globex.egress = { mode = "allow"; dns = [ "9.9.9.9" ]; allow = [
+        { cidr = "198.51.100.0/24"; ports = [ 443 "8000-8100" ]; } { cidr = "203.0.113.7/32"; } ]; };
+      tenants.globex.limits = { cpus = 0.29; memoryMiB = 512; processes = 64; };
+      tenants.globex.diskQuota = "20G";
+      workspaceRoots = [ "/srv/cloister" "/data" ];
+      environmentFiles = [ "/etc/cloister.env" ];
+      host = "0.0.0.0";
+      allowRemote = true;
+      port = 8443;
+      logLevel = "debug";
+      corsOrigins = [ "https://app.example" "http://[::1]:3000" ];
+      hostAddresses = [ "192.0.2.0/24" ];
+      limits = { maxRunningTurns = 2; maxRequestBytes = 2097152; drainSeconds = 7; };
+      unit = { memoryMax = "3G"; tasksMax = 4096; };
+      reverseProxy = { enable = true; serverName = "cloister.example"; };
+      """)
+    wanted = "inherit (m) machine unit service unitSection registry list;"
+    return evaluate(f"let one = m: {{ {wanted} }}; in {{ little = one {machine(module())}; "
+                    f"much = one {machine(more)}; }}")
+
+
+def test_a_tenant_needs_an_id_and_a_token(good):
+    assert good["little"]["registry"] == {"version": 1, "tenants": [{
+        "id": ACME, "name": "acme", "workspaceRoot": "/srv/cloister/acme",
+        "credentials": [{"id": credential_id(ACME, "main"), "tokenFile": token_copy(ACME, "main")}],
+        "egress": {"mode": "public"}}]}
+    assert good["little"]["list"].splitlines() == [
+        f"workspace\t{good['little']['list'].split(chr(9))[1]}\t0\t/srv/cloister/acme",
+        f"token\t{credential_id(ACME, 'main')}\tacme\t/run/secrets/acme"]
+
+
+def credential_id(tenant, name):
+    return evaluate(f"""let d = builtins.hashString "sha256" "{tenant}/{name}";
+      p = builtins.substring; in
+      "${{p 0 8 d}}-${{p 8 4 d}}-8${{p 12 3 d}}-a${{p 15 3 d}}-${{p 18 12 d}}" """)
+
+
+def token_copy(tenant, name):
+    return f"/run/cloister-tokens/{credential_id(tenant, name)}"
+
+
+def test_all_that_can_be_said_of_a_tenant(good):
+    globex = good["much"]["registry"]["tenants"][1]
+    assert globex["workspaceRoot"] == "/data/globex dir"
+    assert globex["limits"] == {"cpus": 0.29, "memoryMiB": 512, "processes": 64}
+    assert globex["egress"] == {"mode": "allow", "dns": ["9.9.9.9"], "allow": [
+        {"cidr": "198.51.100.0/24", "ports": [443, "8000-8100"]}, {"cidr": "203.0.113.7/32"}]}
+    assert sorted(c["tokenFile"] for c in globex["credentials"]) == sorted(
+        token_copy(GLOBEX, name) for name in ("old", "new"))
+    fields = [line.split("\t") for line in good["much"]["list"].splitlines()]
+    assert [f[2:] for f in fields if f[0] == "workspace"] == [
+        ["0", "/srv/cloister/acme"], [str(20 * 1024 * 1024), "/data/globex dir"]]
+    assert ["globex", "/etc/globex new"] in [f[2:] for f in fields]
+
+
+def test_the_options_reach_the_command_line(good):
+    little, much = (good[name]["service"]["ExecStart"] for name in ("little", "much"))
+    assert " --host 127.0.0.1 --port 4096 --drain-seconds 25 " in little
+    assert "--max-" not in little  # the daemon's own defaults
+    for words in ("--host 0.0.0.0 --port 8443 --drain-seconds 7", "--log-level debug",
+                  '--cors-origin https://app.example --cors-origin "http://[::1]:3000"',
+                  "--host-address 192.0.2.0/24", "--max-running-turns 2", "--max-request-bytes 2097152"):
+        assert words in much, words
+    service = good["much"]["service"]
+    assert service["EnvironmentFile"] == ["/etc/cloister.env"]
+    assert service["ReadWritePaths"] == ["/srv/cloister", "/data", "/sys/fs/cgroup"]
+    assert (service["MemoryMax"], service["TasksMax"], service["TimeoutStopSec"]) == ("3G", 4096, 67)
+
+
+def test_programs_are_named_by_their_path_in_the_store(good):
+    words = good["little"]["service"]["ExecStart"].split()
+    options = dict(zip(words[2::2], words[3::2], strict=True))
+    for option, end in (("--runner", "/bin/cloister-runner"), ("--guest", "/bin/cloister-guest"),
+                        ("--runsc", "/bin/runsc"), ("--slirp4netns", "/bin/slirp4netns"),
+                        ("--postgres-bin", "-postgresql-17/bin"), ("--rootfs", "-cloister-rootfs")):
+        assert re.fullmatch(rf"/nix/store/[a-z0-9]{{32}}-[^/]*{re.escape(end)}|"
+                            rf"/nix/store/[a-z0-9]{{32}}{re.escape(end)}", options[option]), option
+    assert re.fullmatch(r"/nix/store/[^/]+/bin/cloisterd", words[0])
+
+
+def test_the_unit_is_that_of_service_nix(good):
+    """Every line of the default unit that names neither program nor registry."""
+    default = evaluate(f"(import {ROOT}/nix/service.nix {{ }}).Service")
+    service = good["little"]["service"]
+    for key, value in default.items():
+        if key == "BindReadOnlyPaths":
+            assert service[key] == value + ["/run/cloister-tokens"]
+        elif key not in ("ExecStart", "ExecReload"):
+            assert service[key] == value, key
+    assert set(service) - set(default) <= {"ExecStartPre", "BindReadOnlyPaths"}
+    assert good["little"]["unitSection"] == {
+        "StartLimitIntervalSec": 60, "StartLimitBurst": 5, "wantedBy": ["multi-user.target"],
+        "after": ["network-online.target"], "wants": ["network-online.target"]}
+
+
+def test_a_step_of_root_comes_before_start_and_reload(good):
+    service = good["little"]["service"]
+    step = r"\+/nix/store/[^/]+/bin/prepare-tenants /etc/cloister/tenants.list cloister cloister /run/cloister-tokens "
+    assert re.fullmatch(step + "start", service["ExecStartPre"][0])
+    assert len(service["ExecReload"]) == 2 and re.fullmatch(step + "reload", service["ExecReload"][0])
+    assert not service["ExecReload"][1].startswith("+")
+
+
+def test_what_else_is_on_the_machine(good):
+    little, much = good["little"]["machine"], good["much"]["machine"]
+    assert little["users"]["users"]["cloister"] | {"description": ""} == {
+        "description": "", "extraGroups": [], "group": "cloister", "isNormalUser": False,
+        "isSystemUser": True}
+    assert little["kernelModules"] == ["tun"] and little["warnings"] == []
+    assert much["tmpfiles"] == ["d /srv/cloister 0755 root root -", "d /data 0755 root root -"]
+    # Copies, not links into the store.
+    assert {f["mode"] for f in much["etc"].values()} == {"0444"}
+    assert little["nginx"] == {"enable": False, "virtualHosts": {}}
+
+
+def test_nginx_passes_streams_on_as_they_come(good):
+    location = good["much"]["machine"]["nginx"]["virtualHosts"]["cloister.example"]["locations"]["/"]
+    assert location["proxyPass"] == "http://127.0.0.1:8443"
+    for line in ("proxy_buffering off;", "proxy_http_version 1.1;", "client_max_body_size 2097152;"):
+        assert line in location["extraConfig"]
+
+
+# --- reload or restart -----------------------------------------------------------------
+
+
+CHANGES = {
+    "added": (two(), "reload"),
+    "token": (cloister('tenants.acme.tokenFiles = { main = "/run/secrets/acme"; next = "/etc/next"; };'), "reload"),
+    "workspace": (cloister('tenants.acme.workspace = "/srv/cloister/other";'), "reload"),
+    "limits": (cloister("tenants.acme.limits.cpus = 1;"), "reload"),
+    "egress": (cloister('tenants.acme.egress.mode = "none";'), "reload"),
+    "quota": (cloister('tenants.acme.diskQuota = "1G";'), "reload"),
+    "renamed": (module(tenants=(("acme2", ACME),)), "reload"),
+    "runner": (cloister('runnerPackage = pkgs.writeText "another" "";'), "restart"),
+    "daemon": (cloister('package = pkgs.writeText "another" "";'), "restart"),
+    "rootfs": (cloister('rootfs = pkgs.writeText "another" "";'), "restart"),
+    "limit": (cloister("limits.maxRunningTurns = 20;"), "restart"),
+    "nothing": (cloister("port = 4096;"), "nothing"),
+}
+
+
+@pytest.fixture(scope="module")
+def changes():
+    texts = [f'"{name}" = {machine(settings)}.unit;' for name, (settings, _) in CHANGES.items()]
+    return evaluate(f"{{ before = {machine(module())}.unit; {' '.join(texts)} }}")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_tenants_reload_and_programs_restart(changes, name):
+    """As NixOS decides: a unit that differs restarts, with other triggers alone it reloads."""
+    before, after = changes["before"], changes[name]
+    found = ("restart" if before["unit"] != after["unit"] else
+             "reload" if before["triggers"] != after["triggers"] else "nothing")
+    assert found == CHANGES[name][1]
+
+
+def test_no_tenant_is_in_the_unit(changes):
+    for name in ("added", "token"):
+        for word in ("acme", "globex", ACME, "/run/secrets"):
+            assert word not in changes[name]["unit"]
+
+
+# --- what is refused -------------------------------------------------------------------
+
+
+STORE = "${pkgs.writeText \"token\" \"secret\"}"
+REFUSED = {
+    # who
+    "name": (module(tenants=(("Acme", ACME),)), "tenants.Acme: a name is"),
+    "long name": (module(tenants=(("a" * 65, ACME),)), "a name is 1 to 64"),
+    "id": (second('tenants.globex.id = "globex";'), '.globex.id: "globex" is not a UUID'),
+    "capital id": (second(f'tenants.globex.id = "{GLOBEX.upper()}";'), "is not a UUID in lower case"),
+    "nil id": (second('tenants.globex.id = "00000000-0000-0000-0000-000000000000";'), "is nobody's"),
+    "local id": (second('tenants.globex.id = "10ca1000-0000-8000-8000-000000000001";'), "is nobody's"),
+    "same id": (second(f'tenants.globex.id = "{ACME}";'),
+                "tenants.globex.id is the same as services.cloister.tenants.acme.id"),
+    "no tenant": ("{ services.cloister.enable = true; }", "tenants: is empty; declare a tenant"),
+    "no token": (second("tenants.globex.tokenFiles = { };"), ".globex: has no token"),
+    "17 tokens": (second("tenants.globex.tokenFiles = lib.genAttrs (map toString (builtins.genList (i: i) 17)) (n: \"/etc/${n}\");"), "has 17 tokens, at most 16"),
+    "same token file": (second('tenants.globex.tokenFiles.main = "/run/secrets/acme";'),
+                        "is the same file as"),
+    # where
+    "same workspace": (second('tenants.globex.workspace = "/srv/cloister/acme";'),
+                       "overlaps the workspace of acme"),
+    "inner workspace": (second('tenants.globex.workspace = "/srv/cloister/acme/a/b";'),
+                        ".globex.workspace: /srv/cloister/acme/a/b overlaps the workspace of acme"),
+    "outer workspace": (cloister(f"""
+        tenants.a-b.id = "{GLOBEX}";
+        tenants.a-b.tokenFiles.main = "/etc/b";
+        tenants.a.id = "{GLOBEX[:-1]}6";
+        tenants.a.tokenFiles.main = "/etc/a";
+        tenants.inner.id = "{GLOBEX[:-1]}7";
+        tenants.inner.tokenFiles.main = "/etc/i";
+        tenants.inner.workspace = "/srv/cloister/a/b";"""), "overlaps the workspace of a, /srv/cloister/a"),
+    "outside": (second('tenants.globex.workspace = "/var/globex";'),
+                "is not below one of services.cloister.workspaceRoots (/srv/cloister)"),
+    "root itself": (second('tenants.globex.workspace = "/srv/cloister";'), "is not below one of", 2),
+    "sibling": (second('tenants.globex.workspace = "/srv/cloister-2/globex";'), "is not below one of"),
+    "dots": (second('tenants.globex.workspace = "/srv/cloister/../etc";'), 'has "." or ".." in it'),
+    "dot": (second('tenants.globex.workspace = "/srv/cloister/./globex";'), 'has "." or ".." in it'),
+    "slash": (second('tenants.globex.workspace = "/srv/cloister/globex/";'), "ends with a slash"),
+    "slashes": (second('tenants.globex.workspace = "/srv/cloister//globex";'), "has a double slash"),
+    "relative": (second('tenants.globex.workspace = "globex";'), "is not an absolute path"),
+    "percent": (second('tenants.globex.workspace = "/srv/cloister/%h";'), "has % in it"),
+    "newline": (second('tenants.globex.workspace = "/srv/cloister/a\\nb";'), "has a control character"),
+    "tab": (second('tenants.globex.tokenFiles.main = "/etc/a\\tb";'), "has a control character"),
+    "in state": (second("""workspaceRoots = [ "/srv/cloister" "/var/lib/cloister/w" ];
+        tenants.globex.workspace = "/var/lib/cloister/w/globex";"""), "the state directory", 2),
+    # secrets
+    "token in store": (second(f'tenants.globex.tokenFiles.main = "{STORE}";'),
+                       "is in the Nix store, where everybody can read it"),
+    "token's path in store": (second('tenants.globex.tokenFiles.main = "/nix/store/x";'),
+                              "is in the Nix store, where everybody can read it"),
+    "token in workspace": (second('tenants.globex.tokenFiles.main = "/srv/cloister/acme/t";'),
+                           "lies inside the workspace of acme, who can read it"),
+    "token in state": (second('tenants.globex.tokenFiles.main = "/var/lib/cloister/t";'),
+                       "lies inside the state directory"),
+    "token's dots": (second('tenants.globex.tokenFiles.main = "/etc/../t";'), 'has "." or ".." in it'),
+    "environment in store": (cloister(f'environmentFiles = [ "{STORE}" ];'), "is in the Nix store"),
+    "environment blank": (cloister('environmentFiles = [ "/etc/a b" ];'), "has a blank"),
+    # egress and limits
+    "allow nothing": (second('tenants.globex.egress.mode = "allow";'), "nothing is allowed"),
+    "allow with public": (second('tenants.globex.egress.allow = [ { cidr = "192.0.2.0/24"; } ];'),
+                          'only with mode "allow", not with "public"'),
+    "network": (second("""tenants.globex.egress.mode = "allow";
+        tenants.globex.egress.allow = [ { cidr = "192.0.2.1/24"; } ];"""),
+        'allow, entry 1: "192.0.2.1/24" has bits below its prefix'),
+    "no network": (second("""tenants.globex.egress.mode = "allow";
+        tenants.globex.egress.allow = [ { cidr = "192.0.2.1"; } ];"""), "is not an IPv4 network"),
+    "port": (second("""tenants.globex.egress.mode = "allow";
+        tenants.globex.egress.allow = [ { cidr = "192.0.2.0/24"; ports = [ 65536 ]; } ];"""),
+        "65536 is neither a port"),
+    "range": (second("""tenants.globex.egress.mode = "allow";
+        tenants.globex.egress.allow = [ { cidr = "192.0.2.0/24"; ports = [ "9-8" ]; } ];"""),
+        '"9-8" is neither a port'),
+    "no ports": (second("""tenants.globex.egress.mode = "allow";
+        tenants.globex.egress.allow = [ { cidr = "192.0.2.0/24"; ports = [ ]; } ];"""), "ports is empty"),
+    "names without network": (second("""tenants.globex.egress.mode = "none";
+        tenants.globex.egress.dns = "host";"""), 'nothing but "off"'),
+    "resolver": (second('tenants.globex.egress.dns = [ "127.0.0.53" ];'), "is not the IPv4 address of a resolver"),
+    "same resolver": (second('tenants.globex.egress.dns = [ "9.9.9.9" "9.9.9.9" ];'), "a resolver stands twice"),
+    "resolvers": (second('tenants.globex.egress.dns = [ ];'), "0 resolvers, must be 1 to 3"),
+    "cpus": (second("tenants.globex.limits.cpus = 0.05;"), "is not from 0.1 to 64 in hundredths"),
+    "parts of cpus": (second("tenants.globex.limits.cpus = 1.005;"), "in hundredths"),
+    "memory of all": (second("""unit.memoryMax = "2G";
+        tenants.globex.limits.memoryMiB = 1537;"""), "1537 is more than all sandboxes together have, 1536"),
+    "processes of all": (second("""unit.tasksMax = 2048;
+        tenants.globex.limits.processes = 321;"""), "321 take 1027 tasks, more than all sandboxes together have, 1024"),
+    # the whole
+    "share": (cloister("limits.maxRunningTurnsPerTenant = 17;"),
+              "limits.maxRunningTurnsPerTenant: 17 is more than limits.maxRunningTurns, 16"),
+    "set share": (cloister("""limits.maxEventStreams = 9;
+        limits.maxEventStreamsPerTenant = 10;"""), "10 is more than limits.maxEventStreams, 9"),
+    "remote": (cloister('host = "192.0.2.1";'), "can be reached from other machines, and services.cloister.allowRemote is not set"),
+    "all addresses": (cloister('host = "0.0.0.0";'), "allowRemote is not set"),
+    "all of IPv6": (cloister('host = "::";'), "allowRemote is not set"),
+    "host name": (cloister("""host = "localhost";
+        allowRemote = true;"""), "localhost is not an IPv4 or IPv6 address"),
+    "port 0": (cloister("port = 0;"), "another port at each start"),
+    "origin": (cloister('corsOrigins = [ "https://App.example/" ];'), "corsOrigins: https://App.example/ is not"),
+    "host address": (cloister('hostAddresses = [ "10.0.0.1/8" ];'), "has bits below its prefix"),
+    "root": (cloister('user = "root";'), "user: root is not the service's own"),
+    "nobody": (cloister('user = "nobody";'), "nobody is not the service's own"),
+    "users": (cloister('group = "users";'), "group: users is not the service's own"),
+    "user name": (cloister('user = "a b";'), "is no name for a user"),
+    "person": (module('users.users.cloister.isNormalUser = true;'), "is a person's user"),
+    "groups": (module('users.users.cloister.extraGroups = [ "docker" ];'), "is in other groups (docker)"),
+    "member": (module('users.groups.kvm.members = [ "cloister" ];'), "is in other groups (kvm)"),
+    "shared group": (module('users.users.eve.group = "cloister";'), "others are in cloister (eve)"),
+    "shared by members": (module('users.groups.cloister.members = [ "eve" ];'), "others are in cloister (eve)"),
+    "shared user": (module('systemd.services.web.serviceConfig.User = "cloister";'), "cloister also runs web"),
+    "state": (cloister('stateDirectory = "../x";'), "is not a path below /var/lib"),
+    "no roots": (cloister("workspaceRoots = [ ];"), "workspaceRoots: is empty", 2),
+    "root of all": (cloister('workspaceRoots = [ "/srv/cloister" "/" ];'), "is the root directory"),
+    "root in home": (cloister('workspaceRoots = [ "/srv/cloister" "/home/eve" ];'), "in a home directory"),
+    "root with blank": (cloister('workspaceRoots = [ "/srv/cloister" "/srv/a b" ];'), "has a blank"),
+    "root with percent": (cloister('workspaceRoots = [ "/srv/cloister" "/srv/%i" ];'), "has % in it"),
+    "root of the system": (cloister('workspaceRoots = [ "/srv/cloister" "/etc/w" ];'), "belongs to the system"),
+    "two registries": (cloister('tenantRegistryFile = "/etc/tenants.json";'), "exclude one another"),
+    "registry in store": ("""{ services.cloister.enable = true;
+        services.cloister.tenantRegistryFile = "/nix/store/x/tenants.json"; }""", "is in the Nix store, and each change"),
+    "registry in workspaces": ("""{ services.cloister.enable = true;
+        services.cloister.tenantRegistryFile = "/srv/cloister/tenants.json"; }""", "where workspaces are"),
+    "registry unseen": ("""{ services.cloister.enable = true;
+        services.cloister.tenantRegistryFile = "/run/tenants.json"; }""", "where the unit cannot see it"),
+    "another PostgreSQL": (cloister("database.package = pkgs.postgresql_18;"),
+                           "is PostgreSQL 18.1, and the database is of 17"),
+    "no PostgreSQL": (cloister("database.majorVersion = 16;"), "this nixpkgs has no PostgreSQL 16"),
+    "no server name": (cloister("reverseProxy.enable = true;"), "reverseProxy.serverName: is needed"),
+    "no namespaces": (module("security.allowUserNamespaces = false;"), "every sandbox is made of user namespaces"),
+}
+
+
+@pytest.fixture(scope="module")
+def refused():
+    """All at once: the messages of failed assertions are values."""
+    texts = [f"{json.dumps(name)} = {machine(case[0])}.refused;" for name, case in REFUSED.items()]
+    return evaluate(f"{{ {' '.join(texts)} }}")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_work_is_refused_in_one_sentence(refused, name):
+    _, message, *count = REFUSED[name]
+    assert len(refused[name]) == (count[0] if count else 1), refused[name]
+    assert any(message in text for text in refused[name]), refused[name]
+    assert all(re.match(r"(services\.cloister|security)\.[A-Za-z0-9.-]+", text) for text in refused[name])
+
+
+def test_the_limits_of_what_is_refused_are_accepted():
+    texts = [
+        module(tenants=(("a" * 64, ACME),)),
+        second("""unit.memoryMax = "2G";
+          tenants.globex.limits.memoryMiB = 1536;"""),
+        second("""unit.tasksMax = 2048;
+          tenants.globex.limits.processes = 320;"""),
+        second('tenants.globex.workspace = "/srv/cloister/acme-2";'),
+        second('tenants.globex.workspace = "/srv/cloister/deep/er/globex";'),
+        second('tenants.globex.workspace = "/srv/cloister/..globex";'),
+        cloister("""limits.maxRunningTurns = 2;"""),
+        cloister("limits.maxRunningTurnsPerTenant = 16;"),
+        cloister('host = "127.0.0.2";'), cloister('host = "::1";'),
+        cloister("""database.majorVersion = 18;"""),
+        cloister("""database.majorVersion = 15;
+          database.package = pkgs.postgresql_15;"""),
+        second("tenants.globex.limits.cpus = 64;"), second("tenants.globex.limits.cpus = 0.1;"),
+        "{ services.cloister.enable = true; services.cloister.tenantRegistryFile = \"/etc/t.json\"; }",
+        "{ }",
+    ]
+    assert evaluate(f"map (m: m.refused) [ {' '.join(machine(t) for t in texts)} ]") == [[]] * len(texts)
+
+
+def test_a_registry_made_elsewhere_is_read_where_it_is():
+    settings = """{ services.cloister.enable = true;
+      services.cloister.tenantRegistryFile = "/etc/t.json"; }"""
+    found = evaluate(f"let m = {machine(settings)}; in {{ inherit (m) unit service machine; }}")
+    assert " --tenants /etc/t.json " in found["service"]["ExecStart"]
+    assert found["unit"]["triggers"] == [] and found["machine"]["etc"] == {}
+    assert "ExecStartPre" not in found["service"] and len(found["service"]["ExecReload"]) == 1
+    assert "/run/cloister-tokens" not in found["service"].get("BindReadOnlyPaths", [])
+
+
+def test_a_switched_off_module_changes_nothing():
+    settings = "{ services.cloister.enable = false; services.cloister.tenants = { }; }"
+    found = evaluate(f"{machine(settings)}.machine")
+    assert found["etc"] == {} and found["users"]["users"] == {} and found["tmpfiles"] == []
+
+
+def test_modules_that_are_locked_are_warned_of():
+    found = evaluate(f"{machine(module('security.lockKernelModules = true;'))}.machine.warnings")
+    assert len(found) == 1 and "boot.kernelModules" in found[0]
+
+
+# --- what is no configuration at all ---------------------------------------------------
+
+
+BROKEN = {
+    "unknown option": (cloister("prot = 80;"), r"services\.cloister\.prot' does not exist"),
+    "unknown option of a tenant": (cloister('tenants.acme.token = "x";'),
+                                   r"tenants\.acme\.token' does not exist"),
+    "unknown option of the machine": (module("services.nginks.enable = true;"),
+                                      r"services\.nginks' does not exist"),
+    "unknown limit": (cloister("limits.maxTurns = 1;"), r"limits\.maxTurns' does not exist"),
+    "text for a number": (cloister('port = "4096";'), r"option `services\.cloister\.port' is not of type"),
+    "number beyond its range": (cloister("limits.maxDbConnections = 3;"),
+                                r"limits\.maxDbConnections' is not of type"),
+    "port beyond its range": (cloister("port = 65536;"), r"cloister\.port' is not of type"),
+    "word for a list": (cloister('workspaceRoots = "/srv";'), r"workspaceRoots' is not of type"),
+    "path for a token": (cloister("tenants.acme.tokenFiles.main = ./token;"),
+                         r"tokenFiles\.main' is not of type"),
+    "unknown word": (cloister('tenants.acme.egress.mode = "all";'), r"egress\.mode' is not of type"),
+    "quota": (cloister('tenants.acme.diskQuota = "20";'), r"diskQuota' is not of type"),
+    "text for a package": (cloister('package = "cloisterd";'), r"cloister\.package' is not of type"),
+    "no id": (cloister('tenants.globex.tokenFiles.main = "/etc/globex";'),
+              r"tenants\.globex\.id' (was accessed but )?has no value defined|tenants\.globex\.id' is used but not defined"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_stand_in_refuses_what_nixos_refuses(name):
+    settings, message = BROKEN[name]
+    with pytest.raises(ValueError, match=message):
+        evaluate(f"{machine(settings)}.machine")
+
+
+def test_two_values_for_one_option_are_a_conflict():
+    both = f"{{ imports = [ ({cloister('port = 1;')}) {{ services.cloister.port = 2; }} ]; }}"
+    with pytest.raises(ValueError, match=r"cloister\.port' has conflicting definition values"):
+        evaluate(f"{machine(both)}.machine")
+    forced = both.replace("= 2;", f"= {lib()}.mkForce 2;")
+    assert " --port 2 " in evaluate(f"{machine(forced)}.service.ExecStart")
+
+
+def test_a_false_assertion_leaves_nothing_to_look_at():
+    for result in ("machine", "unit", "service", "registry", "list"):
+        with pytest.raises(ValueError, match=r"Failed assertions:\s+- services.cloister.port: 0 would"):
+            evaluate(f"{machine(cloister('port = 0;'))}.{result}")
+
+
+def test_a_package_that_is_not_there_is_an_error():
+    with pytest.raises(ValueError, match="attribute 'nonesuch' missing"):
+        evaluate(f"{machine(cloister('package = pkgs.nonesuch;'))}.service")
+
+
+# --- the same as the daemon says -------------------------------------------------------
+
+
+def daemon_limits():
+    """name to (low, high, default), of every number that "serve" takes."""
+    text = subprocess.run([f"{BUILD}/cloisterd", "serve", "--help"], capture_output=True,
+                          text=True, check=True).stdout
+    return {name: tuple(map(int, numbers)) for name, *numbers in re.findall(
+        r"^  --([a-z-]+) [A-Z]+\n      .*\((\d+) to (\d+); default (\d+)\)$", text, re.MULTILINE)}
+
+
+def test_every_limit_of_the_daemon_is_an_option_of_the_module():
+    limits = evaluate(f"import {ROOT}/nix/limits.nix")
+    declared = {l["option"]: (l["min"], l["max"], l["default"]) for l in limits.values()}
+    daemon = daemon_limits()
+    assert daemon.pop("port") == (0, 65535, 4096)
+    assert declared == daemon, "nix/limits.nix and the table in daemon/options.c differ"
+    for name, limit in limits.items():
+        words = limit["option"].split("-")
+        assert name == words[0] + "".join(word.capitalize() for word in words[1:])
+        whole = name.removesuffix("PerTenant")
+        assert limit.get("share", name) in limits
+        assert limit.get("share") == whole or not name.endswith("PerTenant") or whole not in limits
+
+
+def test_the_daemon_accepts_the_registry_that_the_module_makes(good, tmp_path):
+    """Its own check, with the directories and tokens of the registry put in place."""
+    os.chmod(tmp_path, 0o755)
+    text = json.dumps(good["much"]["registry"])
+    for place in ("/srv/cloister", "/data", "/run/cloister-tokens"):
+        text = text.replace(f'"{place}/', f'"{tmp_path}{place}/')
+        os.makedirs(f"{tmp_path}{place}", exist_ok=True)
+    for tenant in json.loads(text)["tenants"]:
+        os.makedirs(tenant["workspaceRoot"])
+        for credential in tenant["credentials"]:
+            with open(credential["tokenFile"], "w", encoding="utf-8") as f:
+                f.write(f"token-of-{credential['id']}")
+            os.chmod(credential["tokenFile"], 0o400)
+    registry = tmp_path / "tenants.json"
+    registry.write_text(text, encoding="utf-8")
+    done = subprocess.run([f"{BUILD}/cloisterd", "check", registry], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+# --- packages and flake ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def flake():
+    """The outputs of flake.nix with the stand-in for nixpkgs, all derivations evaluated."""
+    return evaluate(f"""
+      let
+        lib = {lib()};
+        pkgs = import {ROOT}/integration/nix/pkgs.nix {{ inherit lib; }};
+        flake = import {ROOT}/flake.nix;
+        outputs = flake.outputs {{
+          self = outputs;
+          nixpkgs = {{ inherit lib; legacyPackages.x86_64-linux = pkgs; }};
+        }};
+        drv = d: {{ inherit (d) name drvPath; out = d.outPath; }};
+        arguments = d: removeAttrs (d.args // {{
+          buildInputs = map (p: p.name) d.args.buildInputs;
+          nativeBuildInputs = map (p: p.name) d.args.nativeBuildInputs;
+        }}) [ "src" "meta" ];
+        overlay = pkgs // outputs.overlays.default (pkgs // overlay) pkgs;
+        test = outputs.checks.x86_64-linux.vm.test;
+        node = test.nodes.machine {{ inherit pkgs lib; }};
+      in {{
+        inherit (flake) inputs;
+        names = builtins.attrNames outputs;
+        packages = builtins.mapAttrs (_: drv) outputs.packages.x86_64-linux;
+        overlay = builtins.mapAttrs (_: drv) overlay.cloister;
+        checks = builtins.mapAttrs (_: drv) outputs.checks.x86_64-linux;
+        shell = drv outputs.devShells.x86_64-linux.default;
+        demo = outputs.apps.x86_64-linux.demo;
+        module = toString outputs.nixosModules.default;
+        builds = builtins.mapAttrs (_: arguments) {{
+          inherit (outputs.packages.x86_64-linux) cloisterd cloister-runner cloister-guest;
+        }};
+        rootfs = outputs.packages.x86_64-linux.rootfs-nix.drvAttrs.script;
+        vm = {{ inherit (test) testScript; module = map toString node.imports;
+               plain = {{ inherit (node) services environment; }};
+               others = builtins.mapAttrs (_: s: s.configuration) (removeAttrs node.specialisation [ "newer" ]);
+               newer = node.specialisation.newer.configuration.services.cloister.runnerPackage.content.outPath; }};
+      }}""")
+
+
+def test_the_outputs_of_the_flake(flake):
+    assert flake["names"] == ["apps", "checks", "devShells", "nixosModules", "overlays", "packages"]
+    assert set(flake["packages"]) == {
+        "cloisterd", "cloister-runner", "cloister-guest", "default", "prepare", "rootfs",
+        "rootfs-nix", "runsc", "upgrade-database"}
+    assert set(flake["checks"]) == {"unit", "module", "vm"}
+    assert flake["packages"]["default"] == flake["packages"]["cloisterd"]
+    assert flake["module"] == f"{ROOT}/nix/module.nix"
+    assert re.fullmatch(r"/nix/store/[^/]+/bin/cloister-demo", flake["demo"]["program"])
+    # What an operator gets by the overlay is what the flake builds.
+    assert flake["overlay"]["cloisterd"] == flake["packages"]["cloisterd"]
+    paths = [p["out"] for name, p in flake["packages"].items() if name != "default"]
+    assert len(set(paths)) == len(paths)
+
+
+def test_the_lock_pins_what_the_flake_names(flake):
+    with open(f"{ROOT}/flake.lock", encoding="utf-8") as f:
+        lock = json.load(f)
+    assert lock["version"] == 7 and lock["nodes"][lock["root"]]["inputs"] == {"nixpkgs": "nixpkgs"}
+    original, locked = (lock["nodes"]["nixpkgs"][key] for key in ("original", "locked"))
+    assert set(flake["inputs"]) == {"nixpkgs"}
+    assert flake["inputs"]["nixpkgs"]["url"] == (
+        f"{original['type']}:{original['owner']}/{original['repo']}/{original['ref']}")
+    assert re.fullmatch("[0-9a-f]{40}", locked["rev"])
+    assert re.fullmatch(r"sha256-[A-Za-z0-9+/]{43}=", locked["narHash"])
+    assert {key: locked[key] for key in ("owner", "repo", "type")} == {
+        key: original[key] for key in ("owner", "repo", "type")}
+
+
+DEBIAN = {"libmicrohttpd": "libmicrohttpd", "libpq": "libpq", "json-c": "json_c",
+          "libsodium": "libsodium", "libseccomp": "libseccomp", "libmnl": "libmnl",
+          "libnftnl": "libnftnl", "libcurl": "curl", "libargon2": "libargon2"}
+
+
+@pytest.mark.parametrize("program", ["cloisterd", "cloister-runner", "cloister-guest"])
+def test_a_package_is_what_the_makefile_builds(flake, program):
+    """The libraries are those of the Makefile, by its names and by those of nixpkgs."""
+    with open(f"{ROOT}/Makefile", encoding="utf-8") as f:
+        makefile = f.read()
+    wanted = re.search(rf"^pkgs\.{program} := (.*)$", makefile, re.MULTILINE).group(1).split()
+    build = flake["builds"][program]
+    given = next(flag for flag in build["makeFlags"] if flag.startswith("pkgs="))
+    assert sorted(given.removeprefix("pkgs=").split()) == sorted(wanted)
+    assert set(build["buildInputs"]) == {DEBIAN[name] for name in wanted} | (
+        {"glibc-static"} if program == "cloister-guest" else set())
+    assert build["buildFlags"] == [f"build/release/{program}"]
+    assert build["nativeBuildInputs"] == ["pkg-config"]
+
+
+@pytest.mark.parametrize("program", ["cloisterd", "cloister-runner", "cloister-guest"])
+def test_a_package_has_all_sources_and_no_others(program, tmp_path):
+    """What make would do in a directory with nothing but the package's sources."""
+    found = evaluate(f"""
+      let
+        lib = {lib()} // {{ fileset = {{ unions = map toString; toSource = s: s.fileset; }}; }};
+        pkgs = import {ROOT}/integration/nix/pkgs.nix {{ inherit lib; }};
+        ours = import {ROOT}/nix/packages.nix {{ inherit pkgs lib; }};
+      in {{ files = ours.{program}.args.src; inherit (ours.{program}.args) makeFlags buildFlags; }}""")
+    for path in found["files"]:
+        to = tmp_path / os.path.relpath(path, ROOT)
+        shutil.copytree(path, to) if os.path.isdir(path) else shutil.copy(path, to)
+    done = subprocess.run(["make", "-n", *found["makeFlags"], *found["buildFlags"]], cwd=tmp_path,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    compiled = set(re.findall(r"CC    ([a-z0-9_/]+\.c)", done.stdout))
+    assert len(compiled) > 5
+    with open(f"{ROOT}/Makefile", encoding="utf-8") as f:
+        text = f.read().replace("\\\n", " ")
+    folders = re.search(rf"^dirs\.{program} := (.*)$", text, re.MULTILINE).group(1).split()
+    assert {os.path.dirname(path) for path in compiled} == set(folders)
+
+
+def test_the_root_filesystem_has_what_the_runner_mounts_on(flake):
+    with open(f"{ROOT}/runner/start.c", encoding="utf-8") as f:
+        needed = re.search(r"needed\[\] = \{(.*?)\}", f.read(), re.DOTALL).group(1)
+    names = re.findall(r'"/([a-z/.]+)"', needed)
+    script = flake["rootfs"]
+    made = set(re.search(r'mkdir -p "\$out"/\{(.*)\}', script).group(1).split(","))
+    files = {"etc/resolv.conf"}
+    assert len(names) > 6 and set(names) <= made | files
+    assert '"$out/etc/resolv.conf"' in script and '"$out/cloister/guest"' in script
+    assert "usr" in made and "nix.conf" in script
+
+
+def test_the_machine_of_the_vm_test_is_a_good_one(flake):
+    vm = flake["vm"]
+    assert vm["module"] == [f"{ROOT}/nix/module.nix"] and vm["newer"].startswith("/nix/store/")
+    compile(vm["testScript"], "testScript", "exec")
+
+    def settings(*parts):
+        texts = " ".join(f"(builtins.fromJSON {nix_string(json.dumps(part))})" for part in parts)
+        return f"{{ imports = [ {texts} ]; }}"
+
+    plain = {"services": vm["plain"]["services"],
+             "environment": {"etc": vm["plain"]["environment"]["etc"]}}
+    units = {name: evaluate(f"{machine(settings(plain, *more))}.unit")
+             for name, more in {"plain": [], "more": [vm["others"]["more"]],
+                                "broken": [vm["others"]["broken"]]}.items()}
+    assert units["plain"]["unit"] == units["more"]["unit"] == units["broken"]["unit"]
+    assert len({tuple(u["triggers"]) for u in units.values()}) == 3
+
+
+def nix_string(text):
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${") + '"'

@@ -1,0 +1,169 @@
+# The options of services.cloister, and what each may be. What options may be together is
+# judged in module.nix and tenants.nix.
+{ lib, pkgs, ours }:
+
+let
+  inherit (lib) mkEnableOption mkOption types;
+
+  option =
+    type: default: description:
+    mkOption { inherit type default description; };
+  required = type: description: mkOption { inherit type description; };
+  package = default: defaultText: description:
+    mkOption {
+      type = types.package;
+      inherit default description;
+      defaultText = lib.literalExpression defaultText;
+    };
+
+  limits = import ./limits.nix;
+  limit =
+    name:
+    let
+      l = limits.${name};
+    in
+    option (types.nullOr (types.ints.between l.min l.max)) null
+      "${l.text} null: the daemon's default, ${toString l.default}.";
+
+  allowed = types.submodule {
+    options = {
+      cidr = required types.str "An IPv4 network such as \"198.51.100.0/24\".";
+      ports =
+        option (types.nullOr (types.listOf (types.either types.int types.str))) null
+          "Ports, and ranges such as \"8000-8100\"; null: all of them.";
+    };
+  };
+
+  tenant = types.submodule (
+    { name, ... }:
+    {
+      options = {
+        id = required types.str ''
+          A UUID, as uuidgen prints it. The tenant's database and history belong to the id, not
+          to the name, so it stays the same for as long as the tenant lives.
+        '';
+        workspace = mkOption {
+          type = types.str;
+          default = "/srv/cloister/${name}";
+          defaultText = lib.literalExpression "\"/srv/cloister/<name>\"";
+          description = ''
+            The directory that the sandbox sees as /workspace. It is made when it is missing,
+            and never removed.
+          '';
+        };
+        tokenFiles = option (types.attrsOf types.str) { } ''
+          Names of the tenant's credentials, each with a file that holds its bearer token: at
+          least 32 printable characters. The file is read as root, so that whatever puts secrets
+          in place may own it. A string: a path would be copied into the Nix store.
+        '';
+        egress = {
+          mode = option (types.enum [ "public" "allow" "none" ]) "public" ''
+            What the sandbox may reach. public: all but what is private, special or this
+            machine's. allow: what `allow` lists. none: nothing.
+          '';
+          allow = option (types.listOf allowed) [ ] "With mode allow: what may be reached.";
+          dns =
+            option (types.nullOr (types.either (types.enum [ "off" "host" ]) (types.listOf types.str))) null
+              ''
+                off: no names. host: this machine's resolvers. A list: these 1 to 3 IPv4 addresses.
+                null: host with mode public, else off.
+              '';
+        };
+        limits = {
+          cpus = option (types.nullOr types.number) null "0.1 to 64; null: 2.";
+          memoryMiB = option (types.nullOr (types.ints.between 256 1048576)) null "null: 2,048.";
+          processes = option (types.nullOr (types.ints.between 16 32768)) null "null: 512.";
+        };
+        diskQuota = option (types.nullOr (types.strMatching "[1-9][0-9]{0,5}[MGT]")) null ''
+          How much the workspace may hold, such as "20G". Needs a file system that counts
+          projects (ext4 or xfs, mounted with prjquota); on another one the service does not
+          start. null: as much as the file system has.
+        '';
+      };
+    }
+  );
+in
+{
+  enable = mkEnableOption "Cloister, sandboxes for agents behind an HTTP API";
+
+  package = package ours.cloisterd "cloister.cloisterd" "The daemon.";
+  runnerPackage = package ours.cloister-runner "cloister.cloister-runner" ''
+    What starts one sandbox. It is run from its own path in the store, which belongs to root,
+    is named by the unit of each generation, and is collected when no generation and no
+    process uses it any more.
+  '';
+  guestPackage = package ours.cloister-guest "cloister.cloister-guest" ''
+    The first process of a sandbox, static.
+  '';
+  rootfs = package ours.rootfs "cloister.rootfs" "The root filesystem of the sandboxes.";
+  runscPackage = package ours.runsc "cloister.runsc" "gVisor: the program bin/runsc, static.";
+  slirp4netnsPackage = package pkgs.slirp4netns "pkgs.slirp4netns" ''
+    The network of the sandboxes.
+  '';
+
+  user = option types.str "cloister" ''
+    The user that the service runs as. It is made, and nothing else may be or use it.
+  '';
+  group = option types.str "cloister" "The same, as a group.";
+  stateDirectory = option types.str "cloister" ''
+    Below /var/lib: the database, and what tenants keep in their home directories.
+  '';
+  environmentFiles = option (types.listOf types.str) [ ] ''
+    Files with lines NAME=value for the daemon's environment. They are read as root when the
+    service starts. Strings: a path would be copied into the Nix store.
+  '';
+
+  tenants = option (types.attrsOf tenant) { } "The tenants, by name.";
+  tenantRegistryFile = option (types.nullOr types.str) null ''
+    A registry that something else makes, instead of `tenants`. Whatever makes it also makes
+    the workspaces and the token files, and has the service reload.
+  '';
+  workspaceRoots = option (types.listOf types.str) [ "/srv/cloister" ] ''
+    The only directories, besides the state directory, in which the service can write.
+  '';
+
+  host = option types.str "127.0.0.1" "The address to listen on.";
+  port = option types.port 4096 "The port to listen on.";
+  allowRemote = option types.bool false ''
+    Let `host` be an address that other machines reach. Tokens then travel as they are, unless
+    something in between encrypts them.
+  '';
+  corsOrigins = option (types.listOf types.str) [ ] ''
+    Whose pages may use the API, such as "https://app.example".
+  '';
+  hostAddresses = option (types.listOf types.str) [ ] ''
+    IPv4 networks that no sandbox may reach, besides this machine's own addresses.
+  '';
+  logLevel = option (types.enum [ "error" "warn" "info" "debug" ]) "info" ''
+    The most detailed messages that are written to the journal.
+  '';
+
+  limits = builtins.mapAttrs (name: _: limit name) limits;
+  unit = {
+    memoryMax = option (types.strMatching "[1-9][0-9]*[MGT]|[1-9][0-9]?%|100%") "80%" ''
+      Of daemon, database and all sandboxes together: "12G", or a share of the machine's.
+    '';
+    tasksMax = option (types.ints.between 2048 4194304) 32768 "The same for tasks.";
+    openFiles = option (types.ints.between 4096 1048576) 65536 "The same for each process, files.";
+  };
+
+  database = {
+    majorVersion = option (types.ints.between 15 99) 17 ''
+      The version of PostgreSQL that the database was made by. It stays as it is when NixOS is
+      upgraded: another version cannot read the files, and an upgrade of them has no way back.
+    '';
+    package = mkOption {
+      type = types.nullOr types.package;
+      default = null;
+      description = "PostgreSQL; null: that of nixpkgs with the declared major version.";
+    };
+  };
+
+  reverseProxy = {
+    enable = mkEnableOption "nginx in front of the API";
+    serverName = option types.str "" ''
+      The virtual host. Certificates are declared there, in
+      `services.nginx.virtualHosts.<serverName>`: enableACME, forceSSL.
+    '';
+  };
+}
