@@ -75,10 +75,29 @@ void output_read(struct output *o)
 			fd_close(&o->fd);
 			return;
 		}
+		o->taken += o->taken > OUTPUT_LOG_MAX ? 0 : (size_t)n;
 		keep_tail(o, data, (size_t)n);
 		if (o->live)
 			log_live(o, data, (size_t)n);
 	}
+}
+
+void output_serve(struct output *o, uint64_t now_ms)
+{
+	if (now_ms < o->rest_ms)
+		return;
+	output_read(o);
+	if (o->taken > OUTPUT_LOG_MAX)
+		o->rest_ms = now_ms + OUTPUT_REST_MS;
+}
+
+int output_poll(const struct output *o, uint64_t now_ms, uint64_t *wake_ms)
+{
+	if (o->fd < 0 || now_ms >= o->rest_ms)
+		return o->fd;
+	if (*wake_ms == 0 || o->rest_ms < *wake_ms)
+		*wake_ms = o->rest_ms;
+	return -1;
 }
 
 static void log_tail(const struct output *o)

@@ -130,16 +130,32 @@ static void take_outputs(struct runner *r)
 	output_read(&r->slirp_output);
 }
 
-static void fill_poll(const struct runner *r, struct pollfd p[SOURCES])
+static void serve_outputs(struct runner *r)
 {
+	uint64_t now = clock_mono_ms();
+
+	output_serve(&r->errors, now);
+	output_serve(&r->log, now);
+	output_serve(&r->slirp_output, now);
+}
+
+/* Returns for how long to poll. */
+static int fill_poll(const struct runner *r, struct pollfd p[SOURCES])
+{
+	uint64_t now = clock_mono_ms();
+	uint64_t wake = 0; /* never */
+
 	p[SOURCE_SIGNALS] = (struct pollfd){ .fd = r->signals, .events = POLLIN };
 	/* Never read: no events but the end, when no writer is left. */
 	p[SOURCE_INPUT] = (struct pollfd){ .fd = STDIN_FILENO, .events = 0 };
 	p[SOURCE_ROUTES] = (struct pollfd){ .fd = r->routes, .events = POLLIN };
 	p[SOURCE_CHANNEL] = (struct pollfd){ .fd = r->channel, .events = POLLIN };
-	p[SOURCE_ERRORS] = (struct pollfd){ .fd = r->errors.fd, .events = POLLIN };
-	p[SOURCE_LOG] = (struct pollfd){ .fd = r->log.fd, .events = POLLIN };
-	p[SOURCE_SLIRP] = (struct pollfd){ .fd = r->slirp_output.fd, .events = POLLIN };
+	p[SOURCE_ERRORS] =
+		(struct pollfd){ .fd = output_poll(&r->errors, now, &wake), .events = POLLIN };
+	p[SOURCE_LOG] = (struct pollfd){ .fd = output_poll(&r->log, now, &wake), .events = POLLIN };
+	p[SOURCE_SLIRP] = (struct pollfd){ .fd = output_poll(&r->slirp_output, now, &wake),
+		                           .events = POLLIN };
+	return clock_left_ms(wake);
 }
 
 /*
@@ -171,12 +187,11 @@ static int serve_turn(struct runner *r, struct err *e)
 {
 	struct pollfd p[SOURCES];
 
-	fill_poll(r, p);
-	if (poll(p, SOURCES, -1) < 0 && errno != EINTR) {
+	if (poll(p, SOURCES, fill_poll(r, p)) < 0 && errno != EINTR) {
 		err_errno(e, "poll");
 		return EXIT_LOST;
 	}
-	take_outputs(r);
+	serve_outputs(r);
 	if (p[SOURCE_CHANNEL].revents && take_channel(r, e) < 0)
 		return EXIT_LOST;
 	if (p[SOURCE_SIGNALS].revents && take_signals(r))

@@ -146,10 +146,49 @@ static void test_one_read_is_bounded(void **state)
 	output_close(&o);
 }
 
+/* Time is the test's: 100 ms rest for each reading, once it was too much. */
+static void test_who_floods_rests(void **state)
+{
+	static char block[OUTPUT_LOG_MAX];
+	struct output o;
+	uint64_t wake = 0;
+	int fd = begin(&o, false), left = 0;
+
+	(void)state;
+	assert_int_equal(write(fd, block, sizeof(block)), sizeof(block));
+	output_serve(&o, 1000);
+	say(fd, "x"); /* the bound, and nothing rests */
+	assert_int_equal(output_poll(&o, 1000, &wake), o.fd);
+	output_serve(&o, 1000);
+	assert_int_equal(wake, 0);
+	say(fd, "one more");
+	assert_int_equal(output_poll(&o, 1000, &wake), -1);
+	assert_int_equal(wake, 1000 + OUTPUT_REST_MS);
+	output_serve(&o, 999 + OUTPUT_REST_MS);
+	assert_int_equal(ioctl(o.fd, FIONREAD, &left), 0);
+	assert_int_equal(left, strlen("one more"));
+	wake = 1050; /* whatever comes first */
+	assert_int_equal(output_poll(&o, 1001, &wake), -1);
+	assert_int_equal(wake, 1050);
+	assert_int_equal(output_poll(&o, 1000 + OUTPUT_REST_MS, &wake), o.fd);
+	output_serve(&o, 1000 + OUTPUT_REST_MS);
+	assert_int_equal(ioctl(o.fd, FIONREAD, &left), 0);
+	assert_int_equal(left, 0);
+	/* Its last words are read without rest. */
+	say(fd, "the end");
+	output_read(&o);
+	assert_memory_equal(o.tail + o.tail_len - 7, "the end", 7);
+	(void)close(fd);
+	output_close(&o);
+	assert_int_equal(output_poll(&o, 1000, &wake), -1);
+	assert_int_equal(wake, 1050);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_read_is_bounded),
+		cmocka_unit_test(test_who_floods_rests),
 		cmocka_unit_test(test_live_lines),
 		cmocka_unit_test(test_live_is_bounded),
 		cmocka_unit_test(test_tail),
