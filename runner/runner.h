@@ -15,6 +15,7 @@
 #include "runner/slirp.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Exit codes of the program. */
@@ -30,6 +31,7 @@ struct runner {
 	struct cgroup cgroup; /* without a leaf in the development boundary */
 	int signals;          /* signalfd of TERM, INT, HUP, CHLD and USR1, which are blocked */
 	int routes;           /* watch on what is local to the host; -1 without a network */
+	uint64_t routes_ms;   /* when what it says is read; 0: it has said nothing */
 	struct policy policy;
 	const char *runsc[RUNSC_ARGS_MAX]; /* its arguments */
 	struct nl rules;                   /* NETFILTER socket of the router's network namespace */

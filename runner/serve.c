@@ -24,6 +24,8 @@
 
 #define RUNSC_FAILED 128 /* its exit code when it is itself what failed; above: 128 + signal */
 
+#define ROUTES_MS 20 /* changes of the host's routes are taken together for that long */
+
 #define TERM_MS 1500 /* from SIGTERM to SIGKILL */
 #define KILL_MS 5000 /* from SIGKILL to giving up */
 
@@ -109,10 +111,24 @@ static bool take_signals(struct runner *r)
 	return end;
 }
 
+/*
+ * Whoever sets up a network changes hundreds of addresses in a few milliseconds, and each
+ * change would be a transaction and a line of the log.
+ */
+static bool routes_due(struct runner *r, bool said)
+{
+	uint64_t now = clock_mono_ms();
+
+	if (said && r->routes_ms == 0)
+		r->routes_ms = now + ROUTES_MS;
+	return r->routes_ms != 0 && now >= r->routes_ms;
+}
+
 static int take_routes(struct runner *r, struct err *e)
 {
 	int grew = local_update(r->routes, &r->policy.local, e);
 
+	r->routes_ms = 0;
 	if (grew < 0)
 		return -1;
 	if (grew == 0)
@@ -143,12 +159,12 @@ static void serve_outputs(struct runner *r)
 static int fill_poll(const struct runner *r, struct pollfd p[SOURCES])
 {
 	uint64_t now = clock_mono_ms();
-	uint64_t wake = 0; /* never */
+	uint64_t wake = r->routes_ms; /* 0: never */
 
 	p[SOURCE_SIGNALS] = (struct pollfd){ .fd = r->signals, .events = POLLIN };
 	/* Never read: no events but the end, when no writer is left. */
 	p[SOURCE_INPUT] = (struct pollfd){ .fd = STDIN_FILENO, .events = 0 };
-	p[SOURCE_ROUTES] = (struct pollfd){ .fd = r->routes, .events = POLLIN };
+	p[SOURCE_ROUTES] = (struct pollfd){ .fd = r->routes_ms ? -1 : r->routes, .events = POLLIN };
 	p[SOURCE_CHANNEL] = (struct pollfd){ .fd = r->channel, .events = POLLIN };
 	p[SOURCE_ERRORS] =
 		(struct pollfd){ .fd = output_poll(&r->errors, now, &wake), .events = POLLIN };
@@ -207,7 +223,7 @@ static int serve_turn(struct runner *r, struct err *e)
 		err_set(e, ECHILD, "slirp4netns ended; the sandbox ends with it");
 		return EXIT_LOST;
 	}
-	if (p[SOURCE_ROUTES].revents && take_routes(r, e) < 0) {
+	if (routes_due(r, p[SOURCE_ROUTES].revents) && take_routes(r, e) < 0) {
 		err_wrap(e, "the sandbox ends because its network rules cannot be kept up");
 		return EXIT_LOST;
 	}
