@@ -216,6 +216,7 @@ def test_what_else_is_on_the_machine(good):
         "description": "", "extraGroups": [], "group": "cloister", "isNormalUser": False,
         "isSystemUser": True}
     assert little["kernelModules"] == ["tun"] and little["warnings"] == []
+    assert little["packages"] == ["cloisterd-0.1.0", "upgrade-database"]
     assert much["tmpfiles"] == ["d /srv/cloister 0755 root root -", "d /data 0755 root root -"]
     # Copies, not links into the store.
     assert {f["mode"] for f in much["etc"].values()} == {"0444"}

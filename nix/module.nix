@@ -310,7 +310,10 @@ in
     systemd.tmpfiles.rules = map (root: "d ${root} 0755 root root -") cfg.workspaceRoots;
     boot.kernelModules = [ "tun" ];
 
-    environment.systemPackages = [ cfg.package ];
+    environment.systemPackages = [
+      cfg.package
+      ours.upgrade-database
+    ];
     environment.etc = lib.mkIf declared {
       # Regular files of root's: the daemon follows no link to its registry.
       "cloister/tenants.json" = {
