@@ -183,6 +183,7 @@ static int start_http(struct server *s, struct err *e)
 		.authenticate = api_authenticate,
 		.release = api_release,
 		.still = api_still,
+		.party = api_party,
 		.ctx = &s->api,
 	};
 

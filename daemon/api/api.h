@@ -32,6 +32,9 @@ const void *api_authenticate(void *ctx, const char *token, size_t len);
 void api_release(void *ctx, const void *principal);
 bool api_still(void *ctx, const void *principal);
 
+/* Likewise: tenants share what there is of workers. */
+uint32_t api_party(void *ctx, const void *principal);
+
 /* The OpenAPI document that /openapi.json serves. */
 extern const char api_openapi[];
 extern const size_t api_openapi_len;

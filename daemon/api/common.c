@@ -203,3 +203,11 @@ bool api_still(void *ctx, const void *principal)
 
 	return roster_still(api->roster, principal);
 }
+
+uint32_t api_party(void *ctx, const void *principal)
+{
+	const struct caller *caller = principal;
+
+	(void)ctx;
+	return uuid_hash(&caller->tenant->id);
+}

@@ -263,9 +263,29 @@ void exchange_run(struct http_exchange *ex)
 	ex->route->handle(&ex->req, &ex->res, ex->server->conf.ctx);
 }
 
+/* Those whom nobody knows share the number that no principal has. */
+static uint64_t party_of(const struct http_exchange *ex)
+{
+	const struct http_conf *conf = &ex->server->conf;
+
+	if (!conf->party || !ex->req.principal)
+		return 0;
+	return UINT64_C(1) + conf->party(conf->ctx, ex->req.principal);
+}
+
+static enum MHD_Result refuse_busy(struct http_exchange *ex, enum worker_answer why)
+{
+	http_error(&ex->req, &ex->res, 503, "busy", "%s",
+	           why == WORKER_PARTY_FULL ? "too many requests of this tenant are waiting"
+	                                    : "too many requests are waiting");
+	http_set_header(&ex->res, "Retry-After", "1");
+	return answer(ex);
+}
+
 static enum MHD_Result hand_to_worker(struct http_exchange *ex)
 {
 	struct http_server *s = ex->server;
+	enum worker_answer submitted;
 
 	/* Only the loop thread resumes, so it cannot be back before it is suspended. */
 	ex->stage = STAGE_RUNNING;
@@ -273,11 +293,10 @@ static enum MHD_Result hand_to_worker(struct http_exchange *ex)
 		exchange_refuse_stopping(ex);
 		return answer(ex);
 	}
-	if (!worker_submit(ex->route->flags & HTTP_URGENT ? s->urgent : s->workers, ex)) {
-		http_error(&ex->req, &ex->res, 503, "busy", "too many requests are waiting");
-		http_set_header(&ex->res, "Retry-After", "1");
-		return answer(ex);
-	}
+	submitted = worker_submit(ex->route->flags & HTTP_URGENT ? s->urgent : s->workers,
+	                          party_of(ex), ex);
+	if (submitted != WORKER_TAKEN)
+		return refuse_busy(ex, submitted);
 	s->running++;
 	connection_set_deadline(ex->connection, 0);
 	MHD_suspend_connection(ex->mhd);

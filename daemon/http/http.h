@@ -111,7 +111,11 @@ struct http_conf {
 	unsigned int workers;
 	unsigned int max_connections;
 	unsigned int max_streams;
-	unsigned int max_queued;   /* requests that wait for a worker; 0 = 64 for each worker */
+	/*
+	 * Requests that wait for a worker; 0 = 64 for each worker.  With party() one party has at
+	 * most three quarters of these and of the workers.
+	 */
+	unsigned int max_queued;
 	unsigned int request_ms;   /* a whole request must arrive within this; 0 = 30 s */
 	unsigned int idle_ms;      /* a connection may be silent this long; 0 = 30 s */
 	unsigned int heartbeat_ms; /* a comment after that much silence on a stream; 0 = 15 s */
@@ -129,7 +133,9 @@ struct http_conf {
 	void (*release)(void *ctx, const void *principal);
 	/* Would it be authenticated now?  NULL = always.  In the stream thread; must not block. */
 	bool (*still)(void *ctx, const void *principal);
-	void *ctx; /* for handlers and the three above */
+	/* Whose request this is; those without a principal are one party.  NULL = all are one. */
+	uint32_t (*party)(void *ctx, const void *principal);
+	void *ctx; /* for handlers and the four above */
 };
 
 struct http_server;

@@ -324,11 +324,13 @@ static int open_loop(struct http_server *s, struct err *e)
 
 static int start_threads(struct http_server *s, struct err *e)
 {
+	struct worker_conf workers = { s->conf.workers, s->conf.max_queued, s->conf.party };
+	struct worker_conf urgent = workers;
 	int failed;
 
-	if (worker_start(s->conf.workers, s->conf.max_queued, &s->workers, e) < 0 ||
-	    worker_start(URGENT_WORKERS, s->conf.max_queued, &s->urgent, e) < 0 ||
-	    stream_start(&s->conf, &s->streams, e) < 0)
+	urgent.threads = URGENT_WORKERS;
+	if (worker_start(&workers, &s->workers, e) < 0 ||
+	    worker_start(&urgent, &s->urgent, e) < 0 || stream_start(&s->conf, &s->streams, e) < 0)
 		return -1;
 	failed = pthread_create(&s->thread, NULL, loop_main, s);
 	if (failed)

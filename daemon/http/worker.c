@@ -4,72 +4,157 @@
 
 #include <stdlib.h>
 
+/* Exists while it has something queued or running. */
+struct party {
+	uint64_t id;
+	struct party *prev, *next; /* all of them */
+	struct party *after;       /* in the row of those whose turn comes */
+	bool in_row;               /* exactly while it has something queued and may run more */
+	struct http_exchange *first, **last; /* waiting */
+	unsigned int waiting, running;
+};
+
 struct worker_pool {
+	struct worker_conf conf;
+	unsigned int party_running, party_waiting; /* at most, of one party */
 	pthread_mutex_t lock;
 	pthread_cond_t more;
-	struct http_exchange *first, **last; /* waiting */
-	unsigned int waiting, max_waiting;
+	struct party *parties;
+	struct party *row, **row_end;
+	unsigned int waiting;
 	bool stopping;
 	unsigned int count;
 	pthread_t threads[];
 };
 
-static struct http_exchange *take_first(struct worker_pool *p)
-{
-	struct http_exchange *ex = p->first;
+/* -- parties, with the lock held --------------------------------------------------------- */
 
-	p->first = ex->next;
-	if (!p->first)
-		p->last = &p->first;
+/* NULL = no memory.  There are no more of them than exchanges queued and running. */
+static struct party *party_of(struct worker_pool *p, uint64_t id)
+{
+	struct party *party;
+
+	for (party = p->parties; party; party = party->next)
+		if (party->id == id)
+			return party;
+	party = calloc(1, sizeof(*party));
+	if (!party)
+		return NULL;
+	party->id = id;
+	party->last = &party->first;
+	party->next = p->parties;
+	if (party->next)
+		party->next->prev = party;
+	p->parties = party;
+	return party;
+}
+
+/* Into the row when it belongs there; away when it has nothing left. */
+static void settle(struct worker_pool *p, struct party *party)
+{
+	if (!party->in_row && party->first && party->running < p->party_running) {
+		party->in_row = true;
+		party->after = NULL;
+		*p->row_end = party;
+		p->row_end = &party->after;
+		pthread_cond_signal(&p->more);
+	}
+	if (party->first || party->running)
+		return;
+	if (party->prev)
+		party->prev->next = party->next;
+	else
+		p->parties = party->next;
+	if (party->next)
+		party->next->prev = party->prev;
+	free(party);
+}
+
+static struct http_exchange *take_first(struct worker_pool *p, struct party *party)
+{
+	struct http_exchange *ex = party->first;
+
+	party->first = ex->next;
+	if (!party->first)
+		party->last = &party->first;
+	party->waiting--;
 	p->waiting--;
 	ex->next = NULL;
 	return ex;
 }
 
-/* The next exchange to run, or NULL when the pool stops. */
-static struct http_exchange *wait_for_work(struct worker_pool *p)
+static struct party *take_turn(struct worker_pool *p)
+{
+	struct party *party = p->row;
+
+	p->row = party->after;
+	if (!p->row)
+		p->row_end = &p->row;
+	party->in_row = false;
+	return party;
+}
+
+/* -- threads ------------------------------------------------------------------------------- */
+
+/* The next exchange to run and whose it is, or NULL when the pool stops. */
+static struct http_exchange *wait_for_work(struct worker_pool *p, struct party **ret)
 {
 	struct http_exchange *ex = NULL;
 
 	pthread_mutex_lock(&p->lock);
-	while (!p->first && !p->stopping)
+	while (!p->row && !p->stopping)
 		pthread_cond_wait(&p->more, &p->lock);
-	if (!p->stopping)
-		ex = take_first(p);
+	if (!p->stopping) {
+		*ret = take_turn(p);
+		ex = take_first(p, *ret);
+		(*ret)->running++;
+		settle(p, *ret);
+	}
 	pthread_mutex_unlock(&p->lock);
 	return ex;
+}
+
+static void finish(struct worker_pool *p, struct party *party)
+{
+	pthread_mutex_lock(&p->lock);
+	party->running--;
+	settle(p, party);
+	pthread_mutex_unlock(&p->lock);
 }
 
 static void *worker_main(void *arg)
 {
 	struct worker_pool *p = arg;
 	struct http_exchange *ex;
+	struct party *party;
 
-	while ((ex = wait_for_work(p))) {
+	while ((ex = wait_for_work(p, &party))) {
 		exchange_run(ex);
+		finish(p, party);
 		server_done(ex->server, ex);
 	}
 	return NULL;
 }
 
-int worker_start(unsigned int threads, unsigned int max_queued, struct worker_pool **ret,
-                 struct err *e)
+int worker_start(const struct worker_conf *conf, struct worker_pool **ret, struct err *e)
 {
-	struct worker_pool *p = calloc(1, sizeof(*p) + threads * sizeof(p->threads[0]));
+	struct worker_pool *p = calloc(1, sizeof(*p) + conf->threads * sizeof(p->threads[0]));
 
 	if (!p)
 		return err_errno(e, "worker pool");
+	p->conf = *conf;
+	p->party_running = conf->shares ? worker_share(conf->threads) : conf->threads;
+	p->party_waiting = conf->shares ? worker_share(conf->max_queued) : conf->max_queued;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->more, NULL);
-	p->last = &p->first;
-	p->max_waiting = max_queued;
-	while (p->count < threads) {
+	p->row_end = &p->row;
+	while (p->count < conf->threads) {
 		int failed = pthread_create(&p->threads[p->count], NULL, worker_main, p);
 
 		if (failed) {
 			worker_stop(p);
 			worker_free(&p);
-			return err_set(e, failed, "cannot start %u worker threads", threads);
+			return err_set(e, failed, "cannot start %u worker threads", conf->threads);
 		}
 		p->count++;
 	}
@@ -77,21 +162,50 @@ int worker_start(unsigned int threads, unsigned int max_queued, struct worker_po
 	return 0;
 }
 
-bool worker_submit(struct worker_pool *p, struct http_exchange *ex)
+static enum worker_answer submit(struct worker_pool *p, uint64_t id, struct http_exchange *ex)
 {
-	bool room;
+	struct party *party;
+
+	if (p->stopping || p->waiting >= p->conf.max_queued)
+		return WORKER_FULL;
+	party = party_of(p, id);
+	if (!party)
+		return WORKER_FULL;
+	if (party->waiting >= p->party_waiting)
+		return WORKER_PARTY_FULL;
+	ex->next = NULL;
+	*party->last = ex;
+	party->last = &ex->next;
+	party->waiting++;
+	p->waiting++;
+	settle(p, party);
+	return WORKER_TAKEN;
+}
+
+enum worker_answer worker_submit(struct worker_pool *p, uint64_t party, struct http_exchange *ex)
+{
+	enum worker_answer answer;
 
 	pthread_mutex_lock(&p->lock);
-	room = !p->stopping && p->waiting < p->max_waiting;
-	if (room) {
-		ex->next = NULL;
-		*p->last = ex;
-		p->last = &ex->next;
-		p->waiting++;
-		pthread_cond_signal(&p->more);
-	}
+	answer = submit(p, party, ex);
 	pthread_mutex_unlock(&p->lock);
-	return room;
+	return answer;
+}
+
+/* Nobody else looks at the queue any more, and nothing runs. */
+static void refuse_queued(struct worker_pool *p)
+{
+	while (p->parties) {
+		struct party *party = p->parties;
+
+		while (party->first) {
+			struct http_exchange *ex = take_first(p, party);
+
+			exchange_refuse_stopping(ex);
+			server_done(ex->server, ex);
+		}
+		settle(p, party);
+	}
 }
 
 void worker_stop(struct worker_pool *p)
@@ -102,12 +216,7 @@ void worker_stop(struct worker_pool *p)
 	pthread_mutex_unlock(&p->lock);
 	while (p->count > 0)
 		pthread_join(p->threads[--p->count], NULL);
-	while (p->first) { /* nobody else looks at the queue any more */
-		struct http_exchange *ex = take_first(p);
-
-		exchange_refuse_stopping(ex);
-		server_done(ex->server, ex);
-	}
+	refuse_queued(p);
 }
 
 void worker_free(struct worker_pool **p)

@@ -1,6 +1,9 @@
 /*
  * worker.h - a bounded queue of exchanges and the threads that run them.
  *
+ * Exchanges belong to parties: a tenant, or those whom nobody knows.  Parties take turns,
+ * each in the order in which it came, and none may have more than its share of the threads
+ * and of the queue, so that one whose requests are many or slow delays itself.
  * A finished exchange goes back through server_done().
  */
 #ifndef DAEMON_HTTP_WORKER_H
@@ -9,15 +12,34 @@
 #include "common/err.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct http_exchange;
 struct worker_pool;
 
-int worker_start(unsigned int threads, unsigned int max_queued, struct worker_pool **ret,
-                 struct err *e) must_check;
+struct worker_conf {
+	unsigned int threads;
+	unsigned int max_queued;
+	/* Every party is bounded by its share of both; else by the whole. */
+	bool shares;
+};
 
-/* False when the queue is full or the pool stops; then ex stays with the caller. */
-bool worker_submit(struct worker_pool *p, struct http_exchange *ex);
+/* What one party may have of n: three quarters, and less than all where that can be. */
+static inline unsigned int worker_share(unsigned int n)
+{
+	return n > 1 ? n - (n + 3) / 4 : n;
+}
+
+int worker_start(const struct worker_conf *conf, struct worker_pool **ret, struct err *e)
+	must_check;
+
+enum worker_answer {
+	WORKER_TAKEN,
+	WORKER_PARTY_FULL, /* the party has its share of the queue; ex stays with the caller */
+	WORKER_FULL,       /* the queue is full, or the pool stops; likewise */
+};
+
+enum worker_answer worker_submit(struct worker_pool *p, uint64_t party, struct http_exchange *ex);
 
 /* Let running handlers finish, answer what is queued with 503, end the threads.  Blocks. */
 void worker_stop(struct worker_pool *p);

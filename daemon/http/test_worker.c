@@ -1,0 +1,252 @@
+/* How parties share workers and queue: the pool alone, then a server with two tenants. */
+#include "daemon/http/test_client.h"
+
+#include "daemon/http/server.h"
+
+#define A     1
+#define B     2
+#define OTHER "fedcba9876543210fedcba9876543210"
+#define SLOW  "GET /v1/slow HTTP/1.1\r\n" AUTH "\r\n"
+#define QUICK "GET /v1/quick HTTP/1.1\r\n" HOST "Authorization: Bearer " OTHER "\r\n\r\n"
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* held: nothing of A ends */
+static atomic_int inside;                                /* handlers of A */
+
+/* -- the pool alone ---------------------------------------------------------------------- */
+
+static pthread_mutex_t order_lock = PTHREAD_MUTEX_INITIALIZER;
+static char order[64]; /* whose exchanges began, one letter each */
+static atomic_int begun;
+
+/* An exchange that goes to nobody: its server only takes it back. */
+static struct http_server nobody = { .done_lock = PTHREAD_MUTEX_INITIALIZER, .event_fd = -1 };
+
+static void note(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	(void)res;
+	(void)ctx;
+	pthread_mutex_lock(&order_lock);
+	order[atomic_load(&begun)] = req->path[0];
+	atomic_fetch_add(&begun, 1);
+	pthread_mutex_unlock(&order_lock);
+	pthread_mutex_lock(&gate);
+	pthread_mutex_unlock(&gate);
+}
+
+static const struct http_route noted = { "GET", "/", note, 0 };
+
+static struct http_exchange exchanges[16];
+static size_t used;
+
+static enum worker_answer submit(struct worker_pool *p, unsigned int party)
+{
+	struct http_exchange *ex = &exchanges[used++];
+
+	*ex = (struct http_exchange){ .server = &nobody, .route = &noted };
+	ex->req.path = party == A ? "A" : "B";
+	return worker_submit(p, party, ex);
+}
+
+static struct worker_pool *start(unsigned int threads, unsigned int max_queued, bool shares)
+{
+	const struct worker_conf conf = { threads, max_queued, shares };
+	struct worker_pool *p = NULL;
+	struct err e = ERR_INIT;
+
+	nobody.done = NULL;
+	nobody.done_tail = &nobody.done;
+	memset(order, 0, sizeof(order));
+	begun = 0;
+	used = 0;
+	assert_int_equal(worker_start(&conf, &p, &e), 0);
+	return p;
+}
+
+static void stop(struct worker_pool *p)
+{
+	size_t back = 0;
+
+	worker_stop(p);
+	worker_free(&p);
+	for (const struct http_exchange *ex = nobody.done; ex; ex = ex->next)
+		back++;
+	assert_int_equal(back, begun);
+}
+
+static void test_shares(void **state)
+{
+	(void)state;
+	assert_int_equal(worker_share(1), 1);
+	assert_int_equal(worker_share(2), 1);
+	assert_int_equal(worker_share(3), 2);
+	assert_int_equal(worker_share(8), 6);
+	assert_int_equal(worker_share(512), 384);
+}
+
+/* Four threads: three for one party, however much it wants. */
+static void test_threads(void **state)
+{
+	struct worker_pool *p = start(4, 16, true);
+
+	(void)state;
+	pthread_mutex_lock(&gate);
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(submit(p, A), WORKER_TAKEN);
+	assert_int_equal(submit(p, B), WORKER_TAKEN);
+	wait_for(&begun, 4);
+	assert_int_equal(submit(p, B), WORKER_TAKEN);
+	nap(50);
+	assert_int_equal(begun, 4);
+	assert_int_equal(strspn(order, "AB"), 4);
+	assert_non_null(strchr(order, 'B'));
+	pthread_mutex_unlock(&gate);
+	wait_for(&begun, 10);
+	stop(p);
+}
+
+/* One thread: who waits behind many of another comes after one of them at most. */
+static void test_turns(void **state)
+{
+	struct worker_pool *p = start(1, 16, true);
+
+	(void)state;
+	pthread_mutex_lock(&gate);
+	assert_int_equal(submit(p, A), WORKER_TAKEN);
+	wait_for(&begun, 1);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(submit(p, A), WORKER_TAKEN);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(submit(p, B), WORKER_TAKEN);
+	pthread_mutex_unlock(&gate);
+	wait_for(&begun, 7);
+	stop(p);
+	assert_string_equal(order, "ABABAAA");
+}
+
+static void test_queue(void **state)
+{
+	struct worker_pool *p = start(1, 4, true);
+
+	(void)state;
+	pthread_mutex_lock(&gate);
+	assert_int_equal(submit(p, A), WORKER_TAKEN);
+	wait_for(&begun, 1);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(submit(p, A), WORKER_TAKEN);
+	assert_int_equal(submit(p, A), WORKER_PARTY_FULL);
+	assert_int_equal(submit(p, B), WORKER_TAKEN);
+	assert_int_equal(submit(p, B), WORKER_FULL);
+	pthread_mutex_unlock(&gate);
+	wait_for(&begun, 5);
+	stop(p);
+}
+
+/* Alone, everything is one's own. */
+static void test_without_shares(void **state)
+{
+	struct worker_pool *p = start(2, 2, false);
+
+	(void)state;
+	pthread_mutex_lock(&gate);
+	assert_int_equal(submit(p, A), WORKER_TAKEN);
+	assert_int_equal(submit(p, A), WORKER_TAKEN);
+	wait_for(&begun, 2);
+	assert_int_equal(submit(p, A), WORKER_TAKEN);
+	assert_int_equal(submit(p, A), WORKER_TAKEN);
+	assert_int_equal(submit(p, A), WORKER_FULL);
+	pthread_mutex_unlock(&gate);
+	wait_for(&begun, 4);
+	stop(p);
+}
+
+/* -- the server ---------------------------------------------------------------------------- */
+
+static void handle_slow(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	(void)req;
+	(void)ctx;
+	atomic_fetch_add(&inside, 1);
+	pthread_mutex_lock(&gate);
+	pthread_mutex_unlock(&gate);
+	buf_adds(&res->body, "{}");
+}
+
+static void handle_quick(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	(void)req;
+	(void)ctx;
+	buf_adds(&res->body, "{}");
+}
+
+static const struct http_route routes[] = {
+	{ "GET", "/v1/slow", handle_slow, 0 },
+	{ "GET", "/v1/quick", handle_quick, 0 },
+	{ "GET", "/open", handle_quick, HTTP_OPEN },
+	{ 0 },
+};
+
+static const void *authenticate(void *ctx, const char *token, size_t len)
+{
+	if (len == strlen(OTHER) && memcmp(token, OTHER, len) == 0)
+		return "other";
+	return test_authenticate(ctx, token, len);
+}
+
+static uint32_t party(void *ctx, const void *principal)
+{
+	(void)ctx;
+	return *(const char *)principal == 'o' ? B : A;
+}
+
+/* While one tenant has all that it can have, another one does not notice. */
+static void test_a_greedy_tenant(void **state)
+{
+	struct http_conf conf = test_conf(routes);
+	struct http_server *s;
+	struct reply r = { 0 };
+	int fds[10];
+
+	(void)state;
+	conf.workers = 4;
+	conf.max_queued = 8;
+	conf.authenticate = authenticate;
+	conf.party = party;
+	s = test_server(&conf);
+	pthread_mutex_lock(&gate);
+	for (size_t i = 0; i < 9; i++) { /* three run, six wait */
+		fds[i] = dial(s);
+		say(fds[i], SLOW);
+		if (i == 2)
+			wait_for(&inside, 3);
+	}
+	fds[9] = dial(s);
+	for (int i = 0; i < 50; i++)
+		expect(s, QUICK, 200, "{}");
+	expect(s, "GET /open HTTP/1.1\r\n" HOST "\r\n", 200, "{}");
+	say(fds[9], SLOW);
+	next_reply(fds[9], &r, false);
+	assert_int_equal(r.status, 503);
+	assert_true(says(&r, "\"code\":\"busy\"") && says(&r, "of this tenant"));
+	assert_int_equal(inside, 3);
+	pthread_mutex_unlock(&gate);
+	close(fds[9]);
+	for (size_t i = 0; i < 9; i++) {
+		reply_free(&r);
+		next_reply(fds[i], &r, false);
+		assert_int_equal(r.status, 200);
+		close(fds[i]);
+	}
+	reply_free(&r);
+	http_stop(&s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_shares),         cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_turns),          cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_without_shares), cmocka_unit_test(test_a_greedy_tenant),
+	};
+
+	return RUN_TESTS(tests);
+}
