@@ -34,7 +34,9 @@
         };
       };
 
-      nixosModules.default = ./nix/module.nix;
+      nixosModules.default = {
+        imports = [ ./nix/module.nix ];
+      };
 
       apps.${system}.demo = {
         type = "app";

@@ -587,12 +587,12 @@ def flake():
         checks = builtins.mapAttrs (_: drv) outputs.checks.x86_64-linux;
         shell = drv outputs.devShells.x86_64-linux.default;
         demo = outputs.apps.x86_64-linux.demo;
-        module = toString outputs.nixosModules.default;
+        module = map toString outputs.nixosModules.default.imports;
         builds = builtins.mapAttrs (_: arguments) {{
           inherit (outputs.packages.x86_64-linux) cloisterd cloister-runner cloister-guest;
         }};
         rootfs = outputs.packages.x86_64-linux.rootfs-nix.drvAttrs.script;
-        vm = {{ inherit (test) testScript; module = map toString node.imports;
+        vm = {{ inherit (test) testScript; module = builtins.concatMap (m: map toString m.imports) node.imports;
                plain = {{ inherit (node) services environment; }};
                others = builtins.mapAttrs (_: s: s.configuration) (removeAttrs node.specialisation [ "newer" ]);
                newer = node.specialisation.newer.configuration.services.cloister.runnerPackage.content.outPath; }};
@@ -606,7 +606,7 @@ def test_the_outputs_of_the_flake(flake):
         "rootfs-nix", "runsc", "upgrade-database"}
     assert set(flake["checks"]) == {"unit", "module", "vm"}
     assert flake["packages"]["default"] == flake["packages"]["cloisterd"]
-    assert flake["module"] == f"{ROOT}/nix/module.nix"
+    assert flake["module"] == [f"{ROOT}/nix/module.nix"]
     assert re.fullmatch(r"/nix/store/[^/]+/bin/cloister-demo", flake["demo"]["program"])
     # What an operator gets by the overlay is what the flake builds.
     assert flake["overlay"]["cloisterd"] == flake["packages"]["cloisterd"]
@@ -626,6 +626,39 @@ def test_the_lock_pins_what_the_flake_names(flake):
     assert re.fullmatch(r"sha256-[A-Za-z0-9+/]{43}=", locked["narHash"])
     assert {key: locked[key] for key in ("owner", "repo", "type")} == {
         key: original[key] for key in ("owner", "repo", "type")}
+
+
+def test_nix_itself_takes_flake_and_lock(tmp_path):
+    """As "nix flake check" does without building: every output, by the kind it is of."""
+    for name in ("repo", "nixpkgs", "home"):
+        (tmp_path / name).mkdir()
+    for name in ("Makefile", "flake.nix", "flake.lock", "tenants.example.json"):
+        shutil.copy(f"{ROOT}/{name}", tmp_path / "repo")
+    for name in ("common", "daemon", "guest", "integration", "nix", "runner", "scripts", "sql"):
+        shutil.copytree(f"{ROOT}/{name}", tmp_path / "repo" / name,
+                        ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("lib", "pkgs"):
+        shutil.copy(f"{ROOT}/integration/nix/{name}.nix", tmp_path / "nixpkgs")
+    (tmp_path / "nixpkgs" / "flake.nix").write_text("""{ outputs = _: rec {
+      lib = import ./lib.nix;
+      legacyPackages.x86_64-linux = import ./pkgs.nix { inherit lib; };
+    }; }""", encoding="utf-8")
+    places = {f"NIX_{name}_DIR": str(tmp_path / name.lower()) for name in ("STORE", "STATE", "LOG", "CONF")}
+
+    def nix(*arguments):
+        return subprocess.run(
+            ["nix", "--extra-experimental-features", "nix-command flakes", "--option",
+             "build-users-group", "", *arguments], capture_output=True, text=True, check=False,
+            env={**os.environ, **places, "HOME": str(tmp_path / "home")})
+
+    repo = f"path:{tmp_path}/repo"
+    done = nix("flake", "check", "--offline", "--no-build", "--override-input", "nixpkgs",
+               f"path:{tmp_path}/nixpkgs", repo)
+    assert done.returncode == 0, done.stderr
+    done = nix("flake", "metadata", "--offline", "--json", repo)
+    assert done.returncode == 0, done.stderr
+    with open(f"{ROOT}/flake.lock", encoding="utf-8") as f:
+        assert json.loads(done.stdout)["locks"] == json.load(f)
 
 
 DEBIAN = {"libmicrohttpd": "libmicrohttpd", "libpq": "libpq", "json-c": "json_c",
