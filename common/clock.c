@@ -9,15 +9,20 @@ static uint64_t read_clock(clockid_t id)
 	struct timespec t;
 
 	(void)clock_gettime(id, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 uint64_t clock_mono_ms(void)
 {
-	return read_clock(CLOCK_MONOTONIC);
+	return read_clock(CLOCK_MONOTONIC) / 1000000;
 }
 
 uint64_t clock_wall_ms(void)
+{
+	return clock_wall_ns() / 1000000;
+}
+
+uint64_t clock_wall_ns(void)
 {
 	return read_clock(CLOCK_REALTIME);
 }

@@ -11,6 +11,9 @@ uint64_t clock_mono_ms(void);
 /* Milliseconds since the Unix epoch. */
 uint64_t clock_wall_ms(void);
 
+/* The same in nanoseconds. */
+uint64_t clock_wall_ns(void);
+
 #define CLOCK_TEXT_SIZE 32
 
 /* RFC 3339 in UTC with milliseconds: "2026-01-31T12:00:00.123Z". */

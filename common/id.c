@@ -25,44 +25,42 @@ void random_bytes(void *data, size_t len)
 	}
 }
 
+#define TICKS_A_MS 4096
+
 /*
- * The 12 bits after the version hold a counter within one millisecond (RFC 9562,
- * method 1), so that ids made one after the other sort that way.
+ * The 12 bits after the version are a fraction of the millisecond (RFC 9562, method 3), so
+ * that ids made one after the other sort that way.  A counter would do the same, and would
+ * tell everybody who gets an id how many others were made in that millisecond.  While the
+ * clock is behind, because it was set back, nothing but steps are left: then of random width.
  */
-static void next_tick(uint64_t *ret_ms, unsigned int *ret_count)
+static uint64_t next_tick(unsigned char noise)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static uint64_t last_ms;
-	static unsigned int count;
-	uint64_t now = clock_wall_ms();
+	static uint64_t last;
+	uint64_t ns = clock_wall_ns(), ms = ns / 1000000;
+	uint64_t now = ms * TICKS_A_MS + ns % 1000000 * TICKS_A_MS / 1000000;
 
 	pthread_mutex_lock(&lock);
-	if (now > last_ms) {
-		last_ms = now;
-		count = 0;
-	} else if (++count > 0xfff) {
-		last_ms++;
-		count = 0;
-	}
-	*ret_ms = last_ms;
-	*ret_count = count;
+	if (now <= last)
+		now = last + 1 + (last - now > TICKS_A_MS ? noise : 0);
+	last = now;
 	pthread_mutex_unlock(&lock);
+	return now;
 }
 
 struct uuid uuid_new(void)
 {
 	struct uuid id;
 	unsigned char b[16];
-	unsigned int count;
-	uint64_t ms;
+	uint64_t tick;
 	size_t at = 0;
 
 	random_bytes(b, sizeof(b));
-	next_tick(&ms, &count);
+	tick = next_tick(b[0]);
 	for (int i = 0; i < 6; i++)
-		b[i] = (unsigned char)(ms >> (40 - 8 * i));
-	b[6] = (unsigned char)(0x70 | (count >> 8));
-	b[7] = (unsigned char)count;
+		b[i] = (unsigned char)(tick >> (52 - 8 * i));
+	b[6] = (unsigned char)(0x70 | (tick >> 8 & 0xf));
+	b[7] = (unsigned char)tick;
 	b[8] = (unsigned char)(0x80 | (b[8] & 0x3f));
 	for (int i = 0; i < 16; i++) {
 		if (i == 4 || i == 6 || i == 8 || i == 10)

@@ -15,7 +15,10 @@ struct uuid {
 	char text[UUID_TEXT_LEN + 1];
 };
 
-/* A fresh UUIDv7 (RFC 9562): millisecond time, then random bits; grows within one process. */
+/*
+ * A fresh UUIDv7 (RFC 9562): time to a quarter of a microsecond, then random bits; grows within
+ * one process, and tells nothing about how many others were made.
+ */
 struct uuid uuid_new(void);
 
 /* True when text (len bytes) is a canonical UUID: lower-case hex, dashes in place. */

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CANONICAL "01234567-89ab-7def-8123-456789abcdef"
 
@@ -42,7 +43,45 @@ static void test_carries_the_time(void **state)
 	assert_in_range(time_of(&id), before, after);
 }
 
-/* More than a millisecond's counter can hold, so the carry is taken too. */
+static unsigned int fraction_of(const struct uuid *id)
+{
+	return (unsigned int)strtoul(id->text + 15, NULL, 16);
+}
+
+/* A counter would begin anew with every millisecond, and say by how much others moved it. */
+static void test_counts_nothing(void **state)
+{
+	unsigned int low = 0, zero = 0;
+
+	(void)state;
+	for (int i = 0; i < 200; i++) {
+		struct uuid id;
+
+		(void)usleep(1000 + 37 * (unsigned int)i % 1000);
+		id = uuid_new();
+		zero += fraction_of(&id) == 0;
+		low += fraction_of(&id) < 2048;
+	}
+	assert_true(zero < 20);
+	assert_in_range(low, 20, 180);
+}
+
+/* The fraction is that of the clock. */
+static void test_carries_the_fraction(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 100; i++) {
+		uint64_t before = clock_wall_ns();
+		struct uuid id = uuid_new();
+		uint64_t after = clock_wall_ns();
+		uint64_t part = (uint64_t)fraction_of(&id) * 1000000 / 4096;
+
+		assert_in_range(time_of(&id) * 1000000 + part, before - 1000, after + 1000);
+		(void)usleep(137);
+	}
+}
+
+/* As fast as they can be made, from one thread. */
 static void test_grows(void **state)
 {
 	struct uuid last = uuid_new();
@@ -89,7 +128,7 @@ static void test_threads_never_share_one(void **state)
 			assert_true(compare(&made[i][k - 1], &made[i][k]) < 0);
 	}
 	qsort(all, (size_t)THREADS * PER_THREAD, sizeof(*all), compare);
-	/* Equal time and counter would be a broken lock, whatever the random part says. */
+	/* Equal time would be a broken lock, whatever the random part says. */
 	for (int i = 1; i < THREADS * PER_THREAD; i++)
 		assert_true(strncmp(all[i - 1].text, all[i].text, 18) < 0);
 }
@@ -161,6 +200,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_version_and_variant),
 		cmocka_unit_test(test_carries_the_time),
+		cmocka_unit_test(test_counts_nothing),
+		cmocka_unit_test(test_carries_the_fraction),
 		cmocka_unit_test(test_grows),
 		cmocka_unit_test(test_threads_never_share_one),
 		cmocka_unit_test(test_canonical_form),
