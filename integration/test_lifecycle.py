@@ -187,9 +187,8 @@ def test_a_sandbox_that_hangs_is_replaced(victim):
     old.kill(signal.SIGSTOP)
     start = time.monotonic()
     answer = client.cancel(turn)
-    assert answer.status in (200, 202)
-    assert client.wait(turn, 10).status == "cancelled"
-    assert time.monotonic() - start < 6
+    assert time.monotonic() - start < 2, "a cancel that took too long"
+    assert (answer.status, answer.json["status"]) == (200, "cancelled"), answer
     eventually(lambda: not old.lives(), 15, "the end of the hung sandbox")
     assert client.run(session, "$ echo next").text == "next\n"
 

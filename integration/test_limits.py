@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from world import SANITIZED
+from world import SANITIZED, eventually
 
 MIB = 1024 * 1024
 HALF = 32768  # bytes kept of the head and of the tail of an output
@@ -298,6 +298,24 @@ def test_tenants_take_turns(make_daemon):
     begun = globex.wait(late).turn["startedAt"]
     later = [t for t in many if acme.wait(t).turn["startedAt"] > begun]
     assert len(later) >= 5, "a tenant with many queued turns held another back"
+
+
+def test_turns_that_wait_for_a_person_hold_nothing(make_daemon):
+    """No slot: there is one, and another turn runs in it. No thread: they have as many as none."""
+    daemon = make_daemon(options=["--max-running-turns=1"]).start()
+    client = daemon.client("acme")
+    assert client.run(client.session(), "$ echo first").text == "first\n"
+    threads = int(daemon.server().status("Threads"))
+    waiting = [client.start(client.session(), "? go | yes") for _ in range(12)]
+    for turn in waiting:
+        client.wait_for(turn, "waiting_for_input")
+    assert client.run(client.session(), "$ echo ran").text == "ran\n"
+    eventually(lambda: int(daemon.server().status("Threads")) <= threads, 10,
+               "no thread of a turn that waits")
+    for request in client.call("GET", "/v1/requests")["data"]:
+        client.call("POST", f"/v1/requests/{request['id']}/resolve", {"decision": "yes"})
+    assert [client.wait(turn).text for turn in waiting] == ["yes"] * 12
+    assert daemon.stop() == 0
 
 
 def test_a_tenants_share_of_running_turns(make_daemon):

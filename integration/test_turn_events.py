@@ -13,7 +13,7 @@ import pytest
 from client import TERMINAL, blocks
 from contract import CONTRACT
 
-RECONNECTS = int(os.environ.get("CLOISTER_RECONNECTS", "100"))
+RECONNECTS = int(os.environ.get("CLOISTER_RECONNECTS", "1000"))
 ENDS = tuple(f"turn.{state}" for state in TERMINAL)
 
 
@@ -175,46 +175,49 @@ def test_a_gap_ends_a_turns_stream(make_daemon):
 # --- streams that come and go -----------------------------------------------------------------
 
 
-def test_random_reconnects_lose_nothing(cloister):
+STREAMING = 4  # turns at once, so that there is always something to miss
+
+
+def some_of(client, last, count):
+    """A stream after that id which breaks off after so many events."""
+    stream = Stream(client, "", last)
+    seen = []
+    for kind, event in stream if count else ():
+        assert kind != "replay.reset"
+        seen.append((kind, event))
+        if len(seen) == count:
+            break
+    stream.close()
+    return seen
+
+
+def test_random_reconnects_lose_nothing(make_daemon):
     """However often it breaks off, the joined stream is the whole one."""
-    client = cloister.client("initech")
+    daemon = make_daemon(("acme",), options=["--event-replay-limit=100000"]).start()
+    client = daemon.client("acme")
     chance = random.Random(7)
-    control = Stream(client)
+    sessions = [client.session() for _ in range(STREAMING)]
     command = "i=0; while [ ! -e stop ]; do i=$((i+1)); echo $i; sleep 0.02; done"
-    turn = client.start(client.session(), "@shell " + json.dumps(
-        {"command": command, "timeoutMs": 3600000}))
-    last, joined = None, []
-    first = next(iter(control))
-    joined.append(first)
-    last = str(first[1]["id"])
-    for n in range(RECONNECTS):
-        stream = Stream(client, "", last)
-        take = chance.choice([0, 0, 1, 3])
-        if take:
-            for kind, event in stream:
-                assert kind != "replay.reset"
-                joined.append((kind, event))
-                last = str(event["id"])
-                take -= 1
-                if not take:
-                    break
-        stream.close()
-        if n % 20 == 0:
-            time.sleep(chance.uniform(0, 0.3))
-    client.run(client.session(), "$ touch stop")
-    for kind, event in Stream(client, "", last):
-        joined.append((kind, event))
-        if kind in ENDS and event["turnId"] == turn:
-            break
-    full = [first]
-    for kind, event in control:
-        full.append((kind, event))
-        if kind in ENDS and event["turnId"] == turn:
-            break
-    control.close()
+    with client.events() as control:
+        turns = [client.start(s, "@shell " + json.dumps({"command": command,
+                                                         "timeoutMs": 3600000}))
+                 for s in sessions]
+        control.until(lambda: control.seen, 30, "the first event")
+        joined = [control.seen[0][1:]]
+        for n in range(RECONNECTS):
+            joined += some_of(client, str(joined[-1][1]["id"]), chance.choice([0, 0, 0, 1, 2]))
+            if n % 100 == 0:
+                time.sleep(chance.uniform(0, 0.3))
+        with open(f"{daemon.tenants['acme'].workspace}/stop", "wb"):
+            pass
+        for turn in turns:
+            control.until_end(turn)
+        full = [event[1:] for event in control.seen]
+    joined += some_of(client, str(joined[-1][1]["id"]), len(full) - len(joined))
     assert joined == full
     assert [e["id"] for _, e in full] == list(range(full[0][1]["id"],
                                                     full[0][1]["id"] + len(full)))
+    assert daemon.stop() == 0
 
 
 def raw_stream(port, token):

@@ -108,6 +108,19 @@ static struct request waiting_request(struct session *ret_session)
 
 /* -- sessions -- */
 
+/* Two on one control database would both take up its unfinished turns. */
+static void a_second_daemon_is_refused(void **state)
+{
+	const struct store_conf conf = { cluster.socket_dir, 4 };
+	struct store *second = NULL;
+
+	(void)state;
+	assert_code(store_open(&conf, &second, &e), STORE_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "another cloisterd uses this database"));
+	assert_null(second);
+	assert_ok(store_ping(store, &e));
+}
+
 static void session_round_trips(void **state)
 {
 	struct session in = {
@@ -725,6 +738,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(opens_the_store),
+		cmocka_unit_test(a_second_daemon_is_refused),
 		cmocka_unit_test(session_round_trips),
 		cmocka_unit_test(session_rules_are_in_the_schema),
 		cmocka_unit_test(tenants_do_not_see_each_other),
