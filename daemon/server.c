@@ -98,6 +98,13 @@ static int confine(const struct options *o, struct err *e)
 	return confine_self(&conf, e);
 }
 
+static int next_generation(void *ctx, uint64_t *ret, struct err *e)
+{
+	struct server *s = ctx;
+
+	return store_next_generation(s->store, ret, e);
+}
+
 static int start_state(struct server *s, const char *socket_dir, struct err *e)
 {
 	const struct options *o = s->conf->options;
@@ -107,6 +114,8 @@ static int start_state(struct server *s, const char *socket_dir, struct err *e)
 		.replay_events = o->event_replay_limit,
 		.replay_bytes = REPLAY_BYTES,
 		.tenant_subscribers = o->max_event_streams_per_tenant,
+		.next_generation = next_generation,
+		.ctx = s,
 	};
 
 	if (cancel_init(&s->end, e) || store_open(&store, &s->store, e) ||

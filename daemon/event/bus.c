@@ -1,6 +1,7 @@
 #include "daemon/event/bus.h"
 
 #include "common/clock.h"
+#include "common/log.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -32,6 +33,7 @@ struct blob {
 struct channel {
 	struct channel *next; /* in its bucket */
 	struct uuid tenant;
+	uint64_t generation;
 	uint32_t oldest; /* newest + 1 when nothing is kept */
 	uint32_t newest; /* 0 = none yet */
 	size_t bytes;
@@ -72,6 +74,8 @@ int bus_new(const struct bus_conf *conf, struct bus **ret, struct err *e)
 	if (!b)
 		return err_set(e, ENOMEM, "no memory for the event bus");
 	b->conf = *conf;
+	if (!b->conf.counter_max)
+		b->conf.counter_max = UINT32_MAX - 1; /* oldest is one more when nothing is kept */
 	pthread_mutex_init(&b->lock, NULL);
 	*ret = b;
 	return 0;
@@ -98,6 +102,12 @@ static void drop_oldest(struct bus *b, struct channel *c)
 	c->oldest++;
 }
 
+static void drop_all(struct bus *b, struct channel *c)
+{
+	while (c->oldest <= c->newest)
+		drop_oldest(b, c);
+}
+
 void bus_free(struct bus **bp)
 {
 	struct bus *b = *bp;
@@ -109,8 +119,7 @@ void bus_free(struct bus **bp)
 			struct channel *c = b->buckets[i];
 
 			b->buckets[i] = c->next;
-			while (c->oldest <= c->newest)
-				drop_oldest(b, c);
+			drop_all(b, c);
 			free(c);
 		}
 	}
@@ -132,15 +141,16 @@ static struct channel *channel_of(struct bus *b, const struct uuid *tenant)
 	if (!c)
 		return NULL;
 	c->tenant = *tenant;
+	c->generation = b->conf.generation;
 	c->oldest = 1;
 	c->next = b->buckets[i];
 	b->buckets[i] = c;
 	return c;
 }
 
-static uint64_t event_id(const struct bus *b, uint64_t counter)
+static uint64_t event_id(const struct channel *c, uint64_t counter)
 {
-	return b->conf.generation << COUNTER_BITS | counter;
+	return c->generation << COUNTER_BITS | counter;
 }
 
 static void put_optional_id(struct json *o, const char *key, const struct uuid *id)
@@ -211,7 +221,7 @@ static bool wants(const struct subscription *s, const struct blob *blob)
 static void wake_idle(struct channel *c, const struct blob *newest)
 {
 	for (struct subscription *s = c->first; s; s = s->next) {
-		if (s->idle && newest && s->wanted == c->newest && !wants(s, newest)) {
+		if (s->idle && !s->reset && newest && s->wanted == c->newest && !wants(s, newest)) {
 			s->wanted++;
 			continue;
 		}
@@ -238,10 +248,38 @@ static void keep(struct bus *b, struct channel *c, struct blob *blob)
  */
 static void lose(struct bus *b, struct channel *c)
 {
-	while (c->oldest <= c->newest)
-		drop_oldest(b, c);
+	drop_all(b, c);
 	c->newest++;
 	c->oldest = c->newest + 1;
+}
+
+/*
+ * Is there a number for one more event?  The counter of a channel never begins again in the
+ * same generation: an id that means two events would hide a gap from who has seen the first.
+ */
+static bool has_number(struct bus *b, struct channel *c)
+{
+	struct err e = ERR_INIT;
+	uint64_t next;
+
+	if (c->newest < b->conf.counter_max)
+		return true;
+	(void)err_set(&e, ERANGE, "there is none");
+	if (!b->conf.next_generation || b->conf.next_generation(b->conf.ctx, &next, &e) < 0 ||
+	    next > GENERATION_MAX || next <= c->generation) {
+		log_error("events of tenant %s are lost, because a new generation is needed: %s",
+		          c->tenant.text, e.text);
+		return false;
+	}
+	drop_all(b, c);
+	c->generation = next;
+	c->oldest = 1;
+	c->newest = 0;
+	for (struct subscription *s = c->first; s; s = s->next) {
+		s->wanted = 1;
+		s->reset = true;
+	}
+	return true;
 }
 
 void bus_publish(struct bus *b, const struct uuid *tenant, const struct bus_event *event)
@@ -252,10 +290,10 @@ void bus_publish(struct bus *b, const struct uuid *tenant, const struct bus_even
 
 	pthread_mutex_lock(&b->lock);
 	c = channel_of(b, tenant);
-	if (!c) {
+	if (!c || !has_number(b, c)) {
 		json_free(&data);
 	} else {
-		blob = encode(event, event_id(b, c->newest + 1), data);
+		blob = encode(event, event_id(c, c->newest + 1), data);
 		if (blob)
 			keep(b, c, blob);
 		else
@@ -266,8 +304,7 @@ void bus_publish(struct bus *b, const struct uuid *tenant, const struct bus_even
 }
 
 /* Where a reader that has seen last_id goes on, and whether it missed something. */
-static void place(const struct bus *b, const struct channel *c, int64_t last_id,
-                  struct subscription *s)
+static void place(const struct channel *c, int64_t last_id, struct subscription *s)
 {
 	uint64_t seen = (uint64_t)last_id;
 
@@ -275,8 +312,8 @@ static void place(const struct bus *b, const struct channel *c, int64_t last_id,
 		s->wanted = (uint64_t)c->newest + 1;
 		return;
 	}
-	s->reset = seen + 1 < event_id(b, c->oldest) || seen > event_id(b, c->newest);
-	s->wanted = s->reset ? c->oldest : seen + 1 - event_id(b, 0);
+	s->reset = seen + 1 < event_id(c, c->oldest) || seen > event_id(c, c->newest);
+	s->wanted = s->reset ? c->oldest : seen + 1 - event_id(c, 0);
 }
 
 int bus_subscribe(struct bus *b, const struct uuid *tenant, const struct bus_wish *wish,
@@ -302,7 +339,7 @@ int bus_subscribe(struct bus *b, const struct uuid *tenant, const struct bus_wis
 			s->turn = *wish->turn;
 		if (wish->session)
 			s->session = *wish->session;
-		place(b, c, wish->last_id, s);
+		place(c, wish->last_id, s);
 		s->next = c->first;
 		if (c->first)
 			c->first->prev = s;

@@ -2,10 +2,11 @@
  * bus.h - events of tenants: numbered, replayable within a window, pulled by subscribers.
  *
  * Every tenant has its own channel and counter, so that ids tell nothing about other
- * tenants.  Event id = start generation x 2^32 + counter, which keeps growing over
- * restarts and stays below 2^53.  A channel keeps the newest events up to a count and
- * a number of bytes.  Subscribers hold a position and no queue: one that falls out of
- * the window is told so (replay.reset) and goes on with the oldest event kept.
+ * tenants.  Event id = generation x 2^32 + counter, which keeps growing over restarts, each
+ * of which begins a generation, and stays below 2^53.  A tenant that has used up the
+ * counter is given a new generation, and its subscribers are told of a gap.  A channel keeps the
+ * newest events up to a count and a number of bytes.  Subscribers hold a position and no queue: one
+ * that falls out of the window is told so (replay.reset) and goes on with the oldest event kept.
  * Publishing never blocks on a reader.  Thread-safe.
  */
 #ifndef DAEMON_EVENT_BUS_H
@@ -29,6 +30,13 @@ struct bus_conf {
 	size_t replay_events;      /* kept per tenant */
 	size_t replay_bytes;       /* kept per tenant; the newest event is kept whatever its size */
 	size_t tenant_subscribers; /* at most, per tenant */
+	uint32_t counter_max;      /* events of a tenant in one generation; 0 = 2^32 - 2 */
+	/*
+	 * A generation above all that were used.  It may block.  NULL, or while it fails:
+	 * what is published in want of one is lost.
+	 */
+	int (*next_generation)(void *ctx, uint64_t *ret, struct err *e);
+	void *ctx;
 };
 
 struct bus;

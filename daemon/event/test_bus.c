@@ -2,6 +2,7 @@
 
 #include "daemon/event/bus.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -175,6 +176,99 @@ static void generations_are_bounded(void **state)
 	bus_free(&b);
 	conf.generation++;
 	assert_int_equal(bus_new(&conf, &b, &e), -1);
+}
+
+static int give_next(void *ctx, uint64_t *ret, struct err *e)
+{
+	uint64_t *next = ctx;
+
+	if (!*next)
+		return err_set(e, EAGAIN, "not now");
+	*ret = *next;
+	return 0;
+}
+
+static int64_t id_of(int64_t generation, int64_t counter)
+{
+	return generation << 32 | counter;
+}
+
+/* Three events in a generation: the fourth begins another one, behind a gap. */
+static void a_used_up_counter(void **state)
+{
+	uint64_t next = 9;
+	struct bus_conf conf = { .generation = 5,
+		                 .replay_events = 10,
+		                 .replay_bytes = 10000,
+		                 .tenant_subscribers = 4,
+		                 .counter_max = 3,
+		                 .next_generation = give_next,
+		                 .ctx = &next };
+	struct subscription *live, *late, *back;
+	struct bus *b = NULL;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(bus_new(&conf, &b, &e), 0);
+	live = subscribe(b, &acme, -1);
+	late = subscribe(b, &acme, -1);
+	publish(b, &globex, 1);
+	publish(b, &acme, 3);
+	for (int i = 1; i <= 3; i++)
+		assert_int_equal(next_id(live), id_of(5, i));
+	assert_int_equal(next_id(live), 0);
+	publish(b, &acme, 1);
+	assert_int_equal(next_id(live), -1);
+	assert_int_equal(next_id(live), id_of(9, 1));
+	assert_int_equal(next_id(late), -1); /* what it has not seen is gone */
+	assert_int_equal(next_id(late), id_of(9, 1));
+	back = subscribe(b, &acme, id_of(5, 3));
+	assert_int_equal(next_id(back), -1);
+	assert_int_equal(next_id(back), id_of(9, 1));
+	bus_unsubscribe(back);
+	back = subscribe(b, &globex, id_of(5, 0)); /* nobody else is concerned */
+	publish(b, &globex, 1);
+	assert_int_equal(next_id(back), id_of(5, 1));
+	assert_int_equal(next_id(back), id_of(5, 2));
+	bus_unsubscribe(back);
+	bus_unsubscribe(late);
+	bus_unsubscribe(live);
+	bus_free(&b);
+}
+
+/* Without one, events are lost, and no number is ever given twice. */
+static void no_generation_to_be_had(void **state)
+{
+	uint64_t next = 0;
+	struct bus_conf conf = { .generation = 5,
+		                 .replay_events = 10,
+		                 .replay_bytes = 10000,
+		                 .tenant_subscribers = 4,
+		                 .counter_max = 2,
+		                 .next_generation = give_next,
+		                 .ctx = &next };
+	struct subscription *s;
+	struct bus *b = NULL;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(bus_new(&conf, &b, &e), 0);
+	s = subscribe(b, &acme, -1);
+	publish(b, &acme, 4);
+	assert_int_equal(next_id(s), id_of(5, 1));
+	assert_int_equal(next_id(s), id_of(5, 2));
+	assert_int_equal(next_id(s), 0);
+	next = 5; /* the one that is used up */
+	publish(b, &acme, 1);
+	next = UINT64_C(1) << 21;
+	publish(b, &acme, 1);
+	assert_int_equal(next_id(s), 0);
+	next = 6;
+	publish(b, &acme, 1);
+	assert_int_equal(next_id(s), -1);
+	assert_int_equal(next_id(s), id_of(6, 1));
+	bus_unsubscribe(s);
+	bus_free(&b);
 }
 
 static void count_wake(void *ctx)
@@ -380,6 +474,8 @@ int main(void)
 		cmocka_unit_test(bytes_bound_the_window_too),
 		cmocka_unit_test(the_tenant_limit_holds),
 		cmocka_unit_test(generations_are_bounded),
+		cmocka_unit_test(a_used_up_counter),
+		cmocka_unit_test(no_generation_to_be_had),
 		cmocka_unit_test(a_wake_comes_once_per_sleep),
 		cmocka_unit_test(a_reader_beside_writers_sees_every_number_or_a_reset),
 	};

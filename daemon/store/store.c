@@ -65,7 +65,7 @@ int store_ping(struct store *s, struct err *e)
 
 /* -- opening -- */
 
-static int next_generation(struct store *s, struct err *e)
+static int next_generation(struct store *s, uint64_t *ret, struct err *e)
 {
 	auto_rows struct pg_rows *rows = NULL;
 
@@ -91,7 +91,7 @@ static int open_steps(struct store *s, const struct store_conf *conf, struct err
 	/* The guard is one of them. */
 	if (pool_new(conf->socket_dir, conf->max_connections - 1, &s->pool, e) < 0 ||
 	    open_guard(s, e) < 0 || migrate(s->guard, "control", sql_control(), e) < 0 ||
-	    next_generation(s, e) < 0)
+	    next_generation(s, &s->generation, e) < 0)
 		return -1;
 	return 0;
 }
@@ -131,6 +131,18 @@ void store_close(struct store **store)
 uint64_t store_generation(const struct store *s)
 {
 	return s->generation;
+}
+
+int store_next_generation(struct store *s, uint64_t *ret, struct err *e)
+{
+	int rc;
+
+	if (store_ping(s, e) < 0) /* which connects again where that is needed */
+		return -1;
+	pthread_mutex_lock(&s->guard_lock);
+	rc = next_generation(s, ret, e);
+	pthread_mutex_unlock(&s->guard_lock);
+	return rc;
 }
 
 /* -- unfinished work -- */

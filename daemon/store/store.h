@@ -46,6 +46,9 @@ void store_close(struct store **s);
 
 uint64_t store_generation(const struct store *s);
 
+/* Begin another generation, as a start does; that of store_generation() stays. */
+int store_next_generation(struct store *s, uint64_t *ret, struct err *e) must_check;
+
 /* One trip to the control database.  For readiness. */
 int store_ping(struct store *s, struct err *e) must_check;
 

@@ -42,13 +42,19 @@ static void too_few_connections_are_refused(void **state)
 static void generation_grows_and_data_stays(void **state)
 {
 	struct session s = new_session(&acme), found;
-	uint64_t before = store_generation(store);
+	uint64_t before = store_generation(store), another;
 
 	(void)state;
 	assert_true(before >= 1);
 	store_close(&store);
 	opens_the_store(NULL);
 	assert_int_equal(store_generation(store), before + 1);
+	assert_ok(store_next_generation(store, &another, &e));
+	assert_int_equal(another, before + 2);
+	assert_int_equal(store_generation(store), before + 1);
+	store_close(&store);
+	opens_the_store(NULL);
+	assert_int_equal(store_generation(store), before + 3);
 	assert_ok(session_get(store, &acme, &s.id, &found, &e));
 }
 
