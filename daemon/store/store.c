@@ -75,7 +75,7 @@ static int next_generation(struct store *s, uint64_t *ret, struct err *e)
 		return -1;
 	if (pg_rows_count(rows) != 1)
 		return err_set(e, STORE_CORRUPT, "control.start has lost its row");
-	s->generation = (uint64_t)pg_get_int(rows, 0, 0);
+	*ret = (uint64_t)pg_get_int(rows, 0, 0);
 	return pg_rows_check(rows, "generation", e);
 }
 
