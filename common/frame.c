@@ -59,12 +59,12 @@ static bool type_limit(unsigned int type, size_t *ret_max)
 		*ret_max = FRAME_DATA_MAX;
 		return true;
 	case FRAME_CREDIT:
+	case FRAME_PONG:
 		*ret_max = 4;
 		return true;
 	case FRAME_END:
 	case FRAME_CANCEL:
 	case FRAME_PING:
-	case FRAME_PONG:
 		*ret_max = 0;
 		return true;
 	default:
@@ -96,7 +96,7 @@ int frame_get(const char *data, size_t len, struct frame *ret, size_t *ret_size,
 	return 1;
 }
 
-uint32_t frame_credit(const struct frame *f)
+uint32_t frame_number(const struct frame *f)
 {
 	return f->len == 4 ? get_be32(f->payload) : 0;
 }

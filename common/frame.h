@@ -35,7 +35,7 @@ enum frame_type {
 	FRAME_STDOUT = 0x82, /* bytes; uses credit */
 	FRAME_STDERR = 0x83, /* bytes; uses credit (the same as stdout) */
 	FRAME_EXIT = 0x84,   /* JSON; ends a call, always the last frame of it */
-	FRAME_PONG = 0x87,   /* empty */
+	FRAME_PONG = 0x87,   /* 4 bytes: so many commands have left processes that live */
 };
 
 struct frame {
@@ -59,7 +59,7 @@ void frame_put_credit(struct buf *out, uint64_t call, uint32_t bytes);
  */
 int frame_get(const char *data, size_t len, struct frame *ret, size_t *ret_size, struct err *e);
 
-/* Credit carried by a FRAME_CREDIT; 0 when the payload is not 4 bytes. */
-uint32_t frame_credit(const struct frame *f);
+/* The number that a FRAME_CREDIT or FRAME_PONG carries; 0 when the payload is not 4 bytes. */
+uint32_t frame_number(const struct frame *f);
 
 #endif

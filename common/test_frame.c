@@ -22,7 +22,7 @@ static const struct {
 	{ FRAME_END, 0 },
 	{ FRAME_CANCEL, 0 },
 	{ FRAME_PING, 0 },
-	{ FRAME_PONG, 0 },
+	{ FRAME_PONG, 4 },
 };
 
 static void test_wire_form(void **state)
@@ -155,10 +155,10 @@ static void test_credit(void **state)
 		assert_int_equal(frame_get(b.data, b.len, &f, &size, &e), 1);
 		assert_int_equal(f.type, FRAME_CREDIT);
 		assert_true(f.call == 9);
-		assert_true(frame_credit(&f) == amounts[i]);
+		assert_true(frame_number(&f) == amounts[i]);
 	}
 	for (wrong.len = 0; wrong.len <= 5; wrong.len++)
-		assert_true(frame_credit(&wrong) == (wrong.len == 4 ? UINT32_MAX : 0));
+		assert_true(frame_number(&wrong) == (wrong.len == 4 ? UINT32_MAX : 0));
 }
 
 int main(void)

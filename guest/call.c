@@ -5,7 +5,9 @@
 #include "guest/exec.h"
 #include "guest/fault.h"
 #include "guest/file.h"
+#include "guest/pool.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 
 static const struct {
@@ -110,11 +112,18 @@ static void take_end(struct call *c)
 
 static void take_credit(struct call *c, const struct frame *f)
 {
-	uint32_t bytes = frame_credit(f);
+	uint32_t bytes = frame_number(f);
 
 	if (!bytes)
 		fault_die(GUEST_EXIT_PROTOCOL, "CREDIT of no bytes");
 	c->credit_out += bytes;
+}
+
+static void send_pong(const struct frame *ping)
+{
+	uint32_t left = htonl((uint32_t)pool_left());
+
+	channel_send(FRAME_PONG, ping->call, &left, sizeof(left));
 }
 
 static void take_for_call(const struct frame *f)
@@ -146,7 +155,7 @@ void calls_frame(const struct frame *f)
 		take_for_call(f);
 		break;
 	case FRAME_PING:
-		channel_send(FRAME_PONG, f->call, NULL, 0);
+		send_pong(f);
 		break;
 	case FRAME_HELLO:
 	case FRAME_READY:

@@ -198,6 +198,15 @@ void pool_order(struct supervisor *s, enum order order, const int *fds, size_t n
 		          strerror(errno));
 }
 
+size_t pool_left(void)
+{
+	size_t n = 0;
+
+	for (const struct supervisor *s = pool.all; s; s = s->next)
+		n += s->busy && !s->on_report;
+	return n;
+}
+
 void pool_reaped(pid_t pid)
 {
 	struct supervisor *s = pool.all;

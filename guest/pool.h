@@ -43,6 +43,9 @@ void pool_order(struct supervisor *s, enum order order, const int *fds, size_t n
 /* True when the report is the last one about a tree. */
 bool report_is_last(const struct report *r);
 
+/* How many supervisors hold what is left of a command that has ended. */
+size_t pool_left(void);
+
 /* Note the death of a child.  Losing track of a running exec ends the guest. */
 void pool_reaped(pid_t pid);
 

@@ -291,7 +291,7 @@ static void test_write_is_atomic(void **state)
 	guest_send(&g, FRAME_INPUT, call, "new", 3);
 	assert_true(guest_frame(&g, &f));
 	assert_int_equal(f.type, FRAME_CREDIT);
-	assert_int_equal(frame_credit(&f), 3);
+	assert_int_equal(frame_number(&f), 3);
 	expect_text("file", "old");
 	assert_int_equal(count_entries("."), 2);
 	guest_send(&g, FRAME_CANCEL, call, "", 0);

@@ -149,7 +149,7 @@ static int take_output(struct call *c, const struct frame *f, struct err *e)
 
 static int take_credit(struct call *c, const struct frame *f, struct err *e)
 {
-	uint32_t bytes = frame_credit(f);
+	uint32_t bytes = frame_number(f);
 
 	if (!bytes || bytes > FRAME_WINDOW - c->credit)
 		return err_set(e, EPROTO, "credit of %u bytes for %zu bytes sent", bytes,
@@ -435,6 +435,7 @@ int call_run(struct call *c, const struct sandbox_use *use, struct call_plan *pl
 	bool lied = false;
 
 	plan->cancel = use->cancel;
+	plan->begun = clock_mono_ms();
 	if (call_open(c, use, plan, e) < 0)
 		return -1;
 	if (plan->timeout_ms) {

@@ -62,6 +62,7 @@ struct call_plan {
 	struct cancel *cancel; /* of the use */
 	bool cancelled;        /* CANCEL was sent */
 	bool timed_out;        /* the time had passed when the call ended */
+	uint64_t begun;        /* monotonic ms, before the guest could know of the call */
 };
 
 #define auto_call __attribute__((cleanup(call_finish)))

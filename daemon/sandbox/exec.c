@@ -1,5 +1,6 @@
 #include "daemon/sandbox/call.h"
 
+#include "common/clock.h"
 #include "common/fd.h"
 
 #include <string.h>
@@ -101,12 +102,20 @@ static const struct json_field exit_fields[EXIT_FIELDS] = {
 	[SURVIVORS] = { "survivors", JSON_INT, false, false },
 };
 
+/* Its clock may be a little ahead of ours. */
+static bool time_was_up(const struct call_plan *plan)
+{
+	uint64_t passed = clock_mono_ms() - plan->begun;
+
+	return plan->timeout_ms && passed + passed / 50 + 20 >= plan->timeout_ms;
+}
+
 /* What a guest may claim; -1 for the rest, and for what cannot be because nobody asked for it. */
 static int claimed_reason(const struct call_plan *plan, const char *name)
 {
 	if (!strcmp(name, "exited"))
 		return EXEC_EXITED;
-	if (!strcmp(name, "timeout") && plan->timeout_ms)
+	if (!strcmp(name, "timeout") && time_was_up(plan))
 		return EXEC_TIMEOUT;
 	if (!strcmp(name, "cancelled") && plan->cancelled)
 		return EXEC_CANCELLED;

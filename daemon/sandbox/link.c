@@ -110,7 +110,10 @@ static int take_pong(struct sandbox *sb, const struct frame *f, struct err *e)
 {
 	if (!sb->ping_sent || f->call != 0)
 		return err_set(e, EPROTO, "PONG without a PING");
+	if (f->len != 4)
+		return err_set(e, EPROTO, "PONG with %zu bytes", f->len);
 	sb->ping_sent = 0;
+	sandbox_answered(sb, frame_number(f));
 	return 0;
 }
 

@@ -363,19 +363,36 @@ void sandbox_exited(struct sandbox *sb, int status, const char *cause)
 
 /* -- what is due ----------------------------------------------------------------------------- */
 
+static bool is_idle(const struct sandbox *sb, uint64_t now)
+{
+	return now - sb->idle_since >= sb->pool->conf.idle_ms;
+}
+
 static void check_running(struct sandbox *sb, uint64_t now)
 {
 	const struct sandboxes *pool = sb->pool;
 
 	if (sb->ping_sent && now - sb->ping_sent >= pool->pong_ms) {
 		sandbox_break(sb, "the guest does not answer");
-	} else if (!sb->open && now - sb->idle_since >= pool->conf.idle_ms) {
-		log_info("sandbox of tenant %s stops: idle", sb->tenant.text);
-		sandbox_finish(sb);
-	} else if (sb->open && !sb->ping_sent && now - sb->quiet_since >= pool->ping_after_ms) {
+	} else if (!sb->ping_sent &&
+	           (sb->open ? now - sb->quiet_since >= pool->ping_after_ms : is_idle(sb, now))) {
 		sb->ping_sent = now;
 		sandbox_put(sb, FRAME_PING, 0, NULL, 0);
 	}
+}
+
+void sandbox_answered(struct sandbox *sb, uint32_t survivors)
+{
+	uint64_t now = clock_mono_ms();
+
+	if (sb->open || !is_idle(sb, now))
+		return;
+	/* A process in the background is work, too; it is asked for again later. */
+	sb->idle_since = now;
+	if (survivors)
+		return;
+	log_info("sandbox of tenant %s stops: idle", sb->tenant.text);
+	sandbox_finish(sb);
 }
 
 static void check_ending(struct sandbox *sb, uint64_t now)

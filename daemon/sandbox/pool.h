@@ -102,7 +102,7 @@ struct sandboxes {
 	struct sandbox *buckets[POOL_BUCKETS];
 	struct sandbox *active;
 	unsigned int active_count;
-	struct log_pace refusals; /* at the rate of whoever asks */
+	struct log_pace refusals;        /* at the rate of whoever asks */
 	char read_space[POOL_READ_SIZE]; /* link thread only */
 };
 
@@ -144,6 +144,12 @@ void sandbox_finish(struct sandbox *sb);
 
 /* (locked) The runner is gone.  Starts the next generation when somebody waits.  Link thread. */
 void sandbox_exited(struct sandbox *sb, int status, const char *cause);
+
+/*
+ * (locked) A PONG came: so many commands have left processes that live.  One that has
+ * been idle for long enough, with none, ends.  Link thread.
+ */
+void sandbox_answered(struct sandbox *sb, uint32_t survivors);
 
 /* (locked) Whatever is due by now: deadlines, pings, idleness, closing.  Link thread. */
 void sandbox_upkeep(struct sandbox *sb, uint64_t now);

@@ -50,7 +50,7 @@ struct launcher_message;
 struct sandboxes_conf {
 	int launcher_sock;             /* borrowed; messages of daemon/launcher/message.h */
 	unsigned int start_timeout_ms; /* from START to the guest's READY */
-	unsigned int idle_ms;          /* stop a sandbox after that long without a call */
+	unsigned int idle_ms;          /* without a call or a background process, then it stops */
 	unsigned int max_active;       /* sandboxes that are not stopped; at least 1 */
 	void (*launcher_message)(void *ctx, int op); /* for what is not about sandboxes:
 	                                                LAUNCHER_DRAIN, and 0 = launcher gone */

@@ -644,11 +644,17 @@ static void test_dribble(void **state)
 	assert_int_equal(r.stdout_bytes, 3);
 }
 
+static unsigned int timeout_after_ms;
+
 /* A timeout that says code 0 is a timeout. */
 static void behave_timeout_with_code(struct guest *g)
 {
+	uint64_t call;
+
 	guest_shake(g);
-	guest_text(g, FRAME_EXIT, guest_next(g), "{\"reason\":\"timeout\",\"code\":0" COUNTS "}");
+	call = guest_next(g);
+	(void)usleep(timeout_after_ms * 1000);
+	guest_text(g, FRAME_EXIT, call, "{\"reason\":\"timeout\",\"code\":0" COUNTS "}");
 	guest_drain(g);
 }
 
@@ -658,11 +664,28 @@ static void test_timeout_with_code(void **state)
 	struct err e = ERR_INIT;
 
 	(void)state;
+	timeout_after_ms = 60;
 	begin(behave_timeout_with_code);
 	assert_int_equal(run(50, &r, &e), 0);
 	end();
 	assert_int_equal(r.reason, EXEC_TIMEOUT);
 	assert_int_equal(r.code, -1);
+}
+
+/* One that comes before its time is a lie. */
+static void test_early_timeout(void **state)
+{
+	struct exec_result r;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	timeout_after_ms = 0;
+	begin(behave_timeout_with_code);
+	(void)run(60000, &r, &e);
+	end();
+	assert_int_equal(r.reason, EXEC_LOST);
+	assert_int_equal(faults_logged(), 1);
+	assert_non_null(strstr(log_text, "cannot claim"));
 }
 
 int main(void)
@@ -678,6 +701,7 @@ int main(void)
 		cmocka_unit_test(test_tiny_frames),
 		cmocka_unit_test(test_dribble),
 		cmocka_unit_test(test_timeout_with_code),
+		cmocka_unit_test(test_early_timeout),
 	};
 
 	return RUN_TESTS(tests);

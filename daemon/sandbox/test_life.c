@@ -159,6 +159,23 @@ static void test_idle(void **state)
 	assert_int_equal(fake.kills, 0);
 }
 
+/* Work in the background is work; when it ends, so does the sandbox. */
+static void test_background_keeps_alive(void **state)
+{
+	struct job job = { .shell = "sleep 2 & exit 0" };
+
+	(void)state;
+	begin(behave_real, 5000, 300);
+	job_run(&job);
+	assert_ok(&job);
+	(void)usleep(1200000);
+	assert_false(none_runs());
+	wait_for(none_runs);
+	assert_int_equal(fake.starts, 1);
+	end();
+	assert_int_equal(fake.kills, 0);
+}
+
 static void behave_hold(struct guest *g)
 {
 	guest_shake(g);
@@ -346,13 +363,21 @@ static void test_late_messages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_single_flight),    cmocka_unit_test(test_start_refused),
-		cmocka_unit_test(test_cause_is_awaited), cmocka_unit_test(test_never_ready),
-		cmocka_unit_test(test_never_gone),       cmocka_unit_test(test_idle),
-		cmocka_unit_test(test_too_many_calls),   cmocka_unit_test(test_backlog),
-		cmocka_unit_test(test_stop_with_calls),  cmocka_unit_test(test_stop_during_start),
-		cmocka_unit_test(test_stop_is_bounded),  cmocka_unit_test(test_launcher_gone),
-		cmocka_unit_test(test_drain_message),    cmocka_unit_test(test_late_messages),
+		cmocka_unit_test(test_single_flight),
+		cmocka_unit_test(test_start_refused),
+		cmocka_unit_test(test_cause_is_awaited),
+		cmocka_unit_test(test_never_ready),
+		cmocka_unit_test(test_never_gone),
+		cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_background_keeps_alive),
+		cmocka_unit_test(test_too_many_calls),
+		cmocka_unit_test(test_backlog),
+		cmocka_unit_test(test_stop_with_calls),
+		cmocka_unit_test(test_stop_during_start),
+		cmocka_unit_test(test_stop_is_bounded),
+		cmocka_unit_test(test_launcher_gone),
+		cmocka_unit_test(test_drain_message),
+		cmocka_unit_test(test_late_messages),
 	};
 
 	return RUN_TESTS(tests);
