@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 
 from daemon import Daemon, give
-from world import ROOT
+from world import ROOT, eventually
 
 CODE = f"{ROOT}/integration/attack"
 LIMITS = {"memoryMiB": 256, "processes": 64}  # the least: what is to be filled is filled soon
@@ -49,6 +49,7 @@ class Stage:
         entries = {name: tenant.entry() for name, tenant in self.daemon.tenants.items()}
         entries["mallory"]["limits"] = LIMITS
         self.daemon.write_registry({"version": 1, "tenants": list(entries.values())})
+        self.prepare()
         self.daemon.start(**changed)
         self.mallory, self.witness = (self.daemon.client(n) for n in ("mallory", "witness"))
         self.session, self.calm = self.mallory.session(), self.witness.session()
@@ -58,6 +59,9 @@ class Stage:
             events.until_output(self.vigil, "awake")
         self.trusted = self.pids()
 
+    def prepare(self):
+        """Before the daemon starts."""
+
     def pids(self):
         """Who must outlive every attack."""
         return [self.daemon.process.pid, self.daemon.server().pid, self.daemon.postgres().pid,
@@ -66,6 +70,12 @@ class Stage:
     def run(self, line, seconds=120):
         """A command of the hostile tenant; its turn with details."""
         return self.mallory.watch(self.session, f"$ {line}", seconds)
+
+    def end_sandbox(self):
+        """The hostile tenant's next call has another one."""
+        if self.daemon.running("mallory"):
+            self.daemon.runner("mallory").kill()
+        eventually(lambda: not self.daemon.running("mallory"), 10, "the end of the sandbox")
 
     def judge(self):
         """Daemon and witness go on as if nothing had been."""

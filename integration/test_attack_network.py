@@ -154,16 +154,13 @@ def test_what_only_routing_makes_the_hosts(stage, words):
         try:
             eventually(lambda: reach(stage, f"{address}:80")[f"{address}:80"] == "ECONNREFUSED",
                        10, "a refusal")
-            stage.daemon.runner("mallory").kill()
-            eventually(lambda: not stage.daemon.running("mallory"), 10, "the end of the sandbox")
+            stage.end_sandbox()
             assert reach(stage, f"{address}:80") == {f"{address}:80": "ECONNREFUSED"}
         finally:
             demo.ip("route", "del", kind, f"{address}/32", "dev", "lo", "table", table)
     finally:
         demo.ip("-n", stage.daemon.world.internet, "address", "del", f"{address}/32", "dev", "lo")
-        stage.daemon.runner("mallory").kill()  # what was the host's once would stay refused
-        eventually(lambda: not stage.daemon.running("mallory"), 10, "the end of the sandbox")
-        stage.run("true")
+        renew(stage)  # what was the host's once would stay refused
 
 
 # --- with frames, on the wire -------------------------------------------------------------------
@@ -309,8 +306,7 @@ def tracked(stage):
 
 def renew(stage):
     """Another sandbox, with nothing tracked."""
-    stage.daemon.runner("mallory").kill()
-    eventually(lambda: not stage.daemon.running("mallory"), 10, "the end of the sandbox")
+    stage.end_sandbox()
     stage.run("true")
 
 
