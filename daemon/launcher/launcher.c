@@ -527,7 +527,8 @@ static void registry_changed(void *ctx, const struct registry *before)
 		(void)!kill(r->pid, SIGTERM);
 	}
 	l->outbox.limit = outbox_room(l->orders.registry);
-	l->evict_ms = clock_mono_ms() + EVICT_AFTER;
+	/* A tenant that was never declared has no turns, only what was started too early. */
+	l->evict_ms = clock_mono_ms() + (before == l->orders.registry ? 0 : EVICT_AFTER);
 }
 
 static void evict(struct launcher *l)

@@ -36,6 +36,7 @@ const struct tenant *orders_tenant(const struct orders *o, const struct uuid *id
 
 static void printf_like(3, 4) finish(struct orders *o, bool ok, const char *fmt, ...)
 {
+	bool given_up = o->under_way == ORDER_REGISTRY && o->next;
 	struct err e = ERR_INIT;
 	va_list ap;
 
@@ -44,6 +45,8 @@ static void printf_like(3, 4) finish(struct orders *o, bool ok, const char *fmt,
 	va_end(ap);
 	o->under_way = ORDER_NONE;
 	registry_free(&o->next);
+	if (given_up)
+		o->changed(o->ctx, o->registry);
 	if (ok)
 		log_info("%s", e.text);
 	else

@@ -35,7 +35,10 @@ struct orders {
 	pid_t remover; /* -1 = none */
 	/* Send to the server; takes the descriptors. */
 	void (*tell)(void *ctx, const struct launcher_message *m, int fds[2]);
-	/* Another registry is in force; before is the one until now. */
+	/*
+	 * Another registry is in force; before is the one until now.  When it is the same one,
+	 * then that which was to follow it does not.
+	 */
 	void (*changed)(void *ctx, const struct registry *before);
 	bool (*runs)(void *ctx, const struct uuid *tenant); /* has a runner */
 	void *ctx;

@@ -114,6 +114,33 @@ static void test_what_the_server_refuses_is_not_in_force(void **state)
 	stop(w);
 }
 
+/* The server may ask for a tenant that it has just been told of, and then refuse the rest. */
+static void test_what_was_started_too_early_ends(void **state)
+{
+	struct world *w = *state;
+	struct launcher_message m;
+	int early[2], other[2];
+	uint64_t number;
+
+	write_registry(w, "1234567");
+	begin_ready(w);
+	write_registry(w, "12345678");
+	assert_int_equal(kill(w->launcher, SIGHUP), 0);
+	number = take(w, 8);
+	start_runner(w, EIGHTH, 1, early);
+	start_runner(w, ECHO, 2, other);
+	answer(w, number, 1);
+	m = hear(w, LAUNCHER_EXITED, NULL);
+	assert_string_equal(m.tenant.text, EIGHTH);
+	assert_int_equal(m.status, 128 + SIGTERM);
+	close_both(early);
+	expect_undeclared(w, EIGHTH);
+	expect_silence(w); /* the other one goes on */
+	close_both(other);
+	(void)hear(w, LAUNCHER_EXITED, NULL);
+	stop(w);
+}
+
 static void test_a_faulty_file_is_not_handed_over(void **state)
 {
 	struct world *w = *state;
@@ -405,6 +432,7 @@ int main(int argc, char **argv, char **env)
 	const struct CMUnitTest tests[] = {
 		CASE(test_hup_hands_over_a_registry),
 		CASE(test_what_the_server_refuses_is_not_in_force),
+		CASE(test_what_was_started_too_early_ends),
 		CASE(test_a_faulty_file_is_not_handed_over),
 		CASE(test_asked_early_and_asked_meanwhile),
 		CASE(test_answers_without_a_question_end_everything),
