@@ -4,10 +4,12 @@ import ctypes
 import os
 import pwd
 import re
+import shutil
 import signal
 import socket
 import struct
 import subprocess
+import tempfile
 
 import pytest
 
@@ -307,3 +309,20 @@ def test_a_wrong_command_line(examine):
                           env=ENVIRONMENT, timeout=SECONDS, check=False)
     assert done.returncode == 2 and done.stdout == ""
     assert "no such option; see cloisterd doctor --help" in done.stderr
+
+
+def test_programs_in_a_store_like_that_of_nix_are_installed(examine, world):
+    """It is root's and sticky: a group can add to it, but replace nothing that is root's."""
+    store = tempfile.mkdtemp(prefix="cloister-test-", dir="/var/lib")
+    try:
+        shutil.copytree(world.programs, f"{store}/programs")
+        os.chmod(f"{store}/programs", 0o755)
+        shutil.chown(store, group="nogroup")
+        os.chmod(store, 0o1775)
+        places = {"runner": f"{store}/programs/cloister-runner",
+                  "guest": f"{store}/programs/cloister-guest"}
+        examine(boundary="service", **places).expect("installed", "ok")
+        os.chmod(store, 0o775)
+        examine(boundary="service", **places).expect("installed", "failed", f"{store}: mode 0775")
+    finally:
+        shutil.rmtree(store)
