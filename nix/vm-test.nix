@@ -17,6 +17,10 @@ pkgs.testers.runNixOSTest {
       imports = [ module ];
       virtualisation.memorySize = 3072;
       virtualisation.cores = 2;
+      environment.systemPackages = [
+        pkgs.curl
+        pkgs.procps
+      ];
       environment.etc."tokens/acme".text = token "acme";
       environment.etc."tokens/globex".text = token "globex";
       services.cloister = {
