@@ -1,5 +1,6 @@
 /*
- * The system calls of the server process, each beside what calls it.
+ * The system calls of the server process, each beside what calls it; at the end of the
+ * lists, what the courier has instead.
  *
  * Two filters.  The list answers what is not on it with EPERM (or death, by mode) and
  * has every such answer recorded by the kernel, which the process cannot suppress.
@@ -20,11 +21,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -58,9 +61,12 @@ struct answer {
 
 /* -- what is answered quietly ---------------------------------------------------------- */
 
-static const struct answer answered[] = {
+static const struct answer answered_always[] = {
 	/* pthread_create tries it first; its flags are in memory, so it cannot be judged. */
 	{ { SCMP_SYS(clone3), 0, {} }, ENOSYS },
+};
+
+static const struct answer answered[] = {
 #if !CONFINE_SANITIZED
 	/* malloc looks for the number of processors and for overcommit, the first use of
 	 * local time for a zone, stdio for the kind of file; all of them have a default.
@@ -117,13 +123,11 @@ static const int allowed[] = {
 	SCMP_SYS(write),
 	/* libmicrohttpd, streams, lingering closes, libpq, the launcher's messages
 	 * (socket, setsockopt, sendto, sendmsg: below) */
-	SCMP_SYS(accept4),
 	SCMP_SYS(bind), /* of which port: Landlock */
 	SCMP_SYS(connect), /* to PostgreSQL; TCP to nowhere: Landlock */
 	SCMP_SYS(getpeername),
 	SCMP_SYS(getsockname),
 	SCMP_SYS(getsockopt),
-	SCMP_SYS(listen),
 	SCMP_SYS(recvfrom),
 	SCMP_SYS(recvmsg),
 	SCMP_SYS(shutdown),
@@ -142,6 +146,12 @@ static const int allowed[] = {
 	SCMP_SYS(sigaltstack),
 	SCMP_SYS(stat),
 #endif
+};
+
+/* Of the server alone: the listener, libmicrohttpd. */
+static const int allowed_server[] = {
+	SCMP_SYS(accept4),
+	SCMP_SYS(listen),
 };
 
 /* Any of the rules of a call suffices. */
@@ -184,6 +194,51 @@ static const struct rule allowed_if[] = {
 #endif
 };
 
+/* Of the server alone: a request's own socket to the courier. */
+static const struct rule allowed_server_if[] = {
+	{ SCMP_SYS(socketpair), 3, { IS(0, AF_UNIX), IS(1, SOCK_STREAM | SOCK_CLOEXEC), IS(2, 0) } },
+};
+
+/* -- the courier's list -------------------------------------------------------------------- */
+
+static const int allowed_courier[] = {
+	/* glibc's name service: its files and modules; which ones: Landlock */
+	SCMP_SYS(access),
+	SCMP_SYS(faccessat2),
+	SCMP_SYS(fstat),
+	SCMP_SYS(lseek),
+	SCMP_SYS(newfstatat),
+	SCMP_SYS(pread64),
+	SCMP_SYS(readlink),
+	SCMP_SYS(stat),
+	SCMP_SYS(uname), /* the name of this machine */
+	SCMP_SYS(sendmmsg), /* both questions at once */
+	SCMP_SYS(getuid),
+	SCMP_SYS(geteuid),
+	SCMP_SYS(getgid),
+	SCMP_SYS(getegid),
+};
+
+static const struct rule allowed_courier_if[] = {
+	{ SCMP_SYS(open), 1, { LACKS(1, O_ACCMODE | O_CREAT | O_TRUNC) } },
+	{ SCMP_SYS(openat), 1, { LACKS(2, O_ACCMODE | O_CREAT | O_TRUNC) } },
+	/* modules are mapped as they are in their files, never written and run */
+	{ SCMP_SYS(mmap), 1, { LACKS(2, PROT_WRITE) } },
+	/* how much an answer has */
+	{ SCMP_SYS(ioctl), 1, { IS(1, FIONREAD) } },
+	{ SCMP_SYS(setsockopt), 2, { IS(1, IPPROTO_IP), IS(2, IP_RECVERR) } },
+	{ SCMP_SYS(setsockopt), 2, { IS(1, IPPROTO_IPV6), IS(2, IPV6_RECVERR) } },
+	/* libcurl names the protocol */
+	{ SCMP_SYS(socket), 3, { IS(0, AF_INET), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, IPPROTO_TCP) } },
+	{ SCMP_SYS(socket), 3, { IS(0, AF_INET6), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, IPPROTO_TCP) } },
+	/* questions to name servers, and which of our addresses would be used */
+	{ SCMP_SYS(socket), 2, { IS(0, AF_INET), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_DGRAM) } },
+	{ SCMP_SYS(socket), 2, { IS(0, AF_INET6), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_DGRAM) } },
+	{ SCMP_SYS(socket), 3, { IS(0, AF_NETLINK), IS(1, SOCK_RAW | SOCK_CLOEXEC), IS(2, NETLINK_ROUTE) } },
+	/* how a thread that looks a name up tells that it has it */
+	{ SCMP_SYS(socketpair), 1, { IS(0, AF_UNIX) } },
+};
+
 /* -- what kills in every mode: nobody tries these by mistake ------------------------------- */
 
 static const int deadly[] = {
@@ -214,6 +269,10 @@ static const struct rule deadly_if[] = {
 	{ SCMP_SYS(clone), 1, { HAS(0, CLONE_NEWUSER) } },
 	{ SCMP_SYS(clone), 1, { HAS(0, CLONE_NEWPID) } },
 	{ SCMP_SYS(clone), 1, { HAS(0, CLONE_NEWNET) } },
+};
+
+/* Families that the server has no use for; of the courier, those are merely refused. */
+static const struct rule deadly_server_if[] = {
 	/* all families between the three above, and all after them */
 	{ SCMP_SYS(socket), 1, { IS(0, AF_UNSPEC) } },
 	{ SCMP_SYS(socket), 1, { IS(0, AF_AX25) } },
@@ -277,41 +336,90 @@ static int load(scmp_filter_ctx filter, struct err *e)
 	return failed(seccomp_load(filter), "load", e);
 }
 
-static int load_answers(struct err *e)
+/* Whose list. */
+struct role {
+	const struct answer *answered;
+	size_t answered_count;
+	const int *allowed;
+	size_t allowed_count;
+	const struct rule *allowed_if;
+	size_t allowed_if_count;
+	const struct rule *deadly_if;
+	size_t deadly_if_count;
+};
+
+static const struct role server = {
+	answered,          ARRAY_LEN(answered),
+	allowed_server,    ARRAY_LEN(allowed_server),
+	allowed_server_if, ARRAY_LEN(allowed_server_if),
+	deadly_server_if,  ARRAY_LEN(deadly_server_if),
+};
+
+static const struct role courier = {
+	NULL,
+	0,
+	allowed_courier,
+	ARRAY_LEN(allowed_courier),
+	allowed_courier_if,
+	ARRAY_LEN(allowed_courier_if),
+	NULL,
+	0,
+};
+
+static int add_answers(scmp_filter_ctx filter, const struct answer *answers, size_t n, bool allow,
+                       struct err *e)
+{
+	for (size_t i = 0; i < n; i++)
+		if (add(filter, allow ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(answers[i].error),
+		        &answers[i].rule, e) < 0)
+			return -1;
+	return 0;
+}
+
+static int add_all_answers(scmp_filter_ctx filter, const struct role *role, bool allow,
+                           struct err *e)
+{
+	if (add_answers(filter, answered_always, ARRAY_LEN(answered_always), allow, e) < 0)
+		return -1;
+	return add_answers(filter, role->answered, role->answered_count, allow, e);
+}
+
+static int load_answers(const struct role *role, struct err *e)
 {
 	auto_filter scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
 
 	if (!filter)
 		return err_set(e, ENOMEM, "seccomp: no memory");
-	for (size_t i = 0; i < ARRAY_LEN(answered); i++)
-		if (add(filter, SCMP_ACT_ERRNO(answered[i].error), &answered[i].rule, e) < 0)
-			return -1;
-	return load(filter, e);
+	return add_all_answers(filter, role, false, e) < 0 ? -1 : load(filter, e);
 }
 
-static int add_deadly(scmp_filter_ctx filter, struct err *e)
+static int add_deadly(scmp_filter_ctx filter, const struct role *role, struct err *e)
 {
-	if (add_calls(filter, SCMP_ACT_KILL_PROCESS, deadly, ARRAY_LEN(deadly), e) < 0)
+	const uint32_t kill = SCMP_ACT_KILL_PROCESS;
+
+	if (add_calls(filter, kill, deadly, ARRAY_LEN(deadly), e) < 0 ||
+	    add_rules(filter, kill, deadly_if, ARRAY_LEN(deadly_if), e) < 0)
 		return -1;
-	return add_rules(filter, SCMP_ACT_KILL_PROCESS, deadly_if, ARRAY_LEN(deadly_if), e);
+	return add_rules(filter, kill, role->deadly_if, role->deadly_if_count, e);
 }
 
-static int add_list(scmp_filter_ctx filter, struct err *e)
+static int add_list(scmp_filter_ctx filter, const struct role *role, struct err *e)
 {
 	/* Its own threads only: abort(3) and pthread_kill(3), and no signal to another process. */
 	const struct rule own = { SCMP_SYS(tgkill), 1, { IS(0, (scmp_datum_t)getpid()) } };
+	const uint32_t allow = SCMP_ACT_ALLOW;
 
 	/* These never get past the other filter. */
-	for (size_t i = 0; i < ARRAY_LEN(answered); i++)
-		if (add(filter, SCMP_ACT_ALLOW, &answered[i].rule, e) < 0)
-			return -1;
-	if (add_calls(filter, SCMP_ACT_ALLOW, allowed, ARRAY_LEN(allowed), e) < 0 ||
-	    add_rules(filter, SCMP_ACT_ALLOW, allowed_if, ARRAY_LEN(allowed_if), e) < 0)
+	if (add_all_answers(filter, role, true, e) < 0 ||
+	    add_calls(filter, allow, allowed, ARRAY_LEN(allowed), e) < 0 ||
+	    add_rules(filter, allow, allowed_if, ARRAY_LEN(allowed_if), e) < 0 ||
+	    add_calls(filter, allow, role->allowed, role->allowed_count, e) < 0 ||
+	    add_rules(filter, allow, role->allowed_if, role->allowed_if_count, e) < 0)
 		return -1;
-	return add(filter, SCMP_ACT_ALLOW, &own, e);
+	return add(filter, allow, &own, e);
 }
 
-static int load_list(enum confine_mode mode, struct err *e)
+static int load_list(enum confine_mode mode, const struct role *role, struct err *e)
 {
 	const uint32_t unknown =
 		mode == CONFINE_KILL ? SCMP_ACT_KILL_PROCESS : SCMP_ACT_ERRNO(EPERM);
@@ -323,12 +431,18 @@ static int load_list(enum confine_mode mode, struct err *e)
 	    failed(seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2), "sort the list", e) < 0)
 		return -1;
 	/* A rule that says the same as the filter itself is refused by libseccomp. */
-	if (add_list(filter, e) < 0 || (mode != CONFINE_KILL && add_deadly(filter, e) < 0))
+	if (add_list(filter, role, e) < 0 ||
+	    (mode != CONFINE_KILL && add_deadly(filter, role, e) < 0))
 		return -1;
 	return load(filter, e);
 }
 
 int confine_calls(enum confine_mode mode, struct err *e)
 {
-	return load_answers(e) < 0 ? -1 : load_list(mode, e);
+	return load_answers(&server, e) < 0 ? -1 : load_list(mode, &server, e);
+}
+
+int confine_courier_calls(enum confine_mode mode, struct err *e)
+{
+	return load_answers(&courier, e) < 0 ? -1 : load_list(mode, &courier, e);
 }

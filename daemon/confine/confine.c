@@ -81,3 +81,15 @@ int confine_self(const struct confine_conf *conf, struct err *e)
 	describe(conf, abi);
 	return 0;
 }
+
+int confine_courier(enum confine_mode mode, const uint16_t *ports, size_t n, struct err *e)
+{
+	int abi = 0;
+
+	if (expect_one_thread(e) < 0 || expect_no_new_privs(e) < 0 || confine_process(e) < 0 ||
+	    confine_courier_files(ports, n, &abi, e) < 0 || confine_courier_calls(mode, e) < 0)
+		return err_wrap(e, "confine the courier");
+	log_info("courier confined: seccomp (%s), Landlock version %d",
+	         mode == CONFINE_KILL ? "kill" : "enforce", abi);
+	return 0;
+}

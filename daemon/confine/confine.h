@@ -26,6 +26,7 @@
 #include "common/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* What a system call comes to that is neither on the list nor one of those that kill. */
@@ -60,5 +61,16 @@ int confine_files(uint16_t port, int *ret_abi, struct err *e) must_check;
 
 /* The list of system calls. */
 int confine_calls(enum confine_mode mode, struct err *e) must_check;
+
+/*
+ * The same for the process that speaks to providers (daemon/model/courier.h), which keeps
+ * what the server gives up for it: TCP to these ports, datagrams, and reading what name
+ * service reads.  It gives up listening instead.
+ */
+int confine_courier(enum confine_mode mode, const uint16_t *ports, size_t n, struct err *e)
+	must_check;
+
+int confine_courier_files(const uint16_t *ports, size_t n, int *ret_abi, struct err *e) must_check;
+int confine_courier_calls(enum confine_mode mode, struct err *e) must_check;
 
 #endif

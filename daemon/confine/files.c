@@ -28,6 +28,8 @@
 #define SCOPE_SIGNAL    (1ULL << 1)        /* 6 */
 #define RULE_NET_PORT   2
 
+#define READ_BELOW (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+
 /* Shorter in older versions, which take the longer one as long as the rest is 0. */
 struct domain {
 	uint64_t fs;
@@ -57,23 +59,20 @@ static struct domain refuse_all(int abi)
 	return d;
 }
 
-static int allow_port(int ruleset, uint16_t port, struct err *e)
+static int allow_port(int ruleset, uint64_t access, uint16_t port, struct err *e)
 {
-	const struct port_rule rule = { NET_BIND_TCP, port };
+	const struct port_rule rule = { access, port };
 
 	if (syscall(SYS_landlock_add_rule, ruleset, RULE_NET_PORT, &rule, 0) < 0)
 		return err_errno(e, "Landlock: allow port %u", port);
 	return 0;
 }
 
-#if CONFINE_SANITIZED
-static int allow_reading(int ruleset, const char *path, struct err *e)
+static int allow_path(int ruleset, const char *path, uint64_t access, struct err *e)
 {
-	auto_close int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	const struct landlock_path_beneath_attr rule = {
-		.allowed_access = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR,
-		.parent_fd = fd,
-	};
+	auto_close int fd = open(path, O_PATH | O_CLOEXEC);
+	const struct landlock_path_beneath_attr rule = { .allowed_access = access,
+		                                         .parent_fd = fd };
 
 	if (fd < 0)
 		return err_errno(e, "%s", path);
@@ -82,6 +81,7 @@ static int allow_reading(int ruleset, const char *path, struct err *e)
 	return 0;
 }
 
+#if CONFINE_SANITIZED
 static int allow_runtime(int ruleset, struct err *e)
 {
 	char path[4096];
@@ -91,9 +91,10 @@ static int allow_runtime(int ruleset, struct err *e)
 		return err_errno(e, "/proc/self/exe");
 	path[n] = '\0';
 	*(strrchr(path, '/') + 1) = '\0';
-	if (allow_reading(ruleset, path, e) < 0 || allow_reading(ruleset, "/proc/self", e) < 0)
+	if (allow_path(ruleset, path, READ_BELOW, e) < 0 ||
+	    allow_path(ruleset, "/proc/self", READ_BELOW, e) < 0)
 		return -1;
-	return allow_reading(ruleset, "/usr", e);
+	return allow_path(ruleset, "/usr", READ_BELOW, e);
 }
 #else
 static int allow_runtime(int ruleset, struct err *e)
@@ -104,7 +105,14 @@ static int allow_runtime(int ruleset, struct err *e)
 }
 #endif
 
-int confine_files(uint16_t port, int *ret_abi, struct err *e)
+/* What a process keeps: rights that are added to the domain of refusals. */
+struct kept {
+	int (*allow)(int ruleset, bool tcp, const struct kept *kept, struct err *e);
+	const uint16_t *ports;
+	size_t port_count;
+};
+
+static int enter_domain(const struct kept *kept, int *ret_abi, struct err *e)
 {
 	auto_close int ruleset = -1;
 	struct domain domain;
@@ -120,10 +128,71 @@ int confine_files(uint16_t port, int *ret_abi, struct err *e)
 	ruleset = (int)syscall(SYS_landlock_create_ruleset, &domain, sizeof(domain), 0);
 	if (ruleset < 0)
 		return err_errno(e, "Landlock: make the domain");
-	if ((domain.net && allow_port(ruleset, port, e) < 0) || allow_runtime(ruleset, e) < 0)
+	if (kept->allow(ruleset, domain.net, kept, e) < 0 || allow_runtime(ruleset, e) < 0)
 		return -1;
 	if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
 		return err_errno(e, "Landlock: enter the domain");
 	*ret_abi = (int)abi;
 	return 0;
+}
+
+static int allow_ports(int ruleset, uint64_t access, const struct kept *kept, struct err *e)
+{
+	for (size_t i = 0; i < kept->port_count; i++)
+		if (allow_port(ruleset, access, kept->ports[i], e) < 0)
+			return -1;
+	return 0;
+}
+
+static int allow_server(int ruleset, bool tcp, const struct kept *kept, struct err *e)
+{
+	return tcp ? allow_ports(ruleset, NET_BIND_TCP, kept, e) : 0;
+}
+
+int confine_files(uint16_t port, int *ret_abi, struct err *e)
+{
+	return enter_domain(&(struct kept){ allow_server, &port, 1 }, ret_abi, e);
+}
+
+/*
+ * What the name service of glibc reads: its settings and modules.  Systems differ, and
+ * what is not there need not be read.
+ */
+static int allow_names(int ruleset, struct err *e)
+{
+	static const struct {
+		const char *path;
+		uint64_t access;
+	} places[] = {
+		{ "/etc/resolv.conf", LANDLOCK_ACCESS_FS_READ_FILE },
+		{ "/etc/hosts", LANDLOCK_ACCESS_FS_READ_FILE },
+		{ "/etc/nsswitch.conf", LANDLOCK_ACCESS_FS_READ_FILE },
+		{ "/etc/host.conf", LANDLOCK_ACCESS_FS_READ_FILE },
+		{ "/etc/gai.conf", LANDLOCK_ACCESS_FS_READ_FILE },
+		{ "/etc/ld.so.cache", LANDLOCK_ACCESS_FS_READ_FILE },
+		{ "/run/systemd/resolve", READ_BELOW },
+		{ "/run/NetworkManager", READ_BELOW },
+		{ "/run/resolvconf", READ_BELOW },
+		{ "/lib", READ_BELOW },
+		{ "/usr/lib", READ_BELOW },
+		{ "/nix/store", READ_BELOW },
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(places); i++)
+		if (access(places[i].path, F_OK) == 0 &&
+		    allow_path(ruleset, places[i].path, places[i].access, e) < 0)
+			return -1;
+	return 0;
+}
+
+static int allow_courier(int ruleset, bool tcp, const struct kept *kept, struct err *e)
+{
+	if (tcp && allow_ports(ruleset, NET_CONNECT_TCP, kept, e) < 0)
+		return -1;
+	return allow_names(ruleset, e);
+}
+
+int confine_courier_files(const uint16_t *ports, size_t n, int *ret_abi, struct err *e)
+{
+	return enter_domain(&(struct kept){ allow_courier, ports, n }, ret_abi, e);
 }
