@@ -110,6 +110,7 @@ def good():
       tenants.globex.egress = { mode = "allow"; dns = [ "9.9.9.9" ]; allow = [
         { cidr = "198.51.100.0/24"; ports = [ 443 "8000-8100" ]; } { cidr = "203.0.113.7/32"; } ]; };
       tenants.globex.limits = { cpus = 0.29; memoryMiB = 512; processes = 64; };
+      tenants.globex.models = [ "demo" "a/b:c-1.2_X" ];
       tenants.globex.diskQuota = "20G";
       workspaceRoots = [ "/srv/cloister" "/data" ];
       environmentFiles = [ "/etc/cloister.env" ];
@@ -135,7 +136,7 @@ def test_a_tenant_needs_an_id_and_a_token(good):
         "egress": {"mode": "public"}}]}
     assert good["little"]["list"].splitlines() == [
         f"workspace\t{good['little']['list'].split(chr(9))[1]}\t0\t/srv/cloister/acme",
-        f"token\t{credential_id(ACME, 'main')}\tacme\t/run/secrets/acme"]
+        f"secret\t{credential_id(ACME, 'main')}\ttoken of acme\t/run/secrets/acme"]
 
 
 def credential_id(tenant, name):
@@ -145,12 +146,13 @@ def credential_id(tenant, name):
 
 
 def token_copy(tenant, name):
-    return f"/run/cloister-tokens/{credential_id(tenant, name)}"
+    return f"/run/cloister-secrets/{credential_id(tenant, name)}"
 
 
 def test_all_that_can_be_said_of_a_tenant(good):
     globex = good["much"]["registry"]["tenants"][1]
     assert globex["workspaceRoot"] == "/data/globex dir"
+    assert globex["models"] == ["demo", "a/b:c-1.2_X"]
     assert globex["limits"] == {"cpus": 0.29, "memoryMiB": 512, "processes": 64}
     assert globex["egress"] == {"mode": "allow", "dns": ["9.9.9.9"], "allow": [
         {"cidr": "198.51.100.0/24", "ports": [443, "8000-8100"]}, {"cidr": "203.0.113.7/32"}]}
@@ -159,7 +161,7 @@ def test_all_that_can_be_said_of_a_tenant(good):
     fields = [line.split("\t") for line in good["much"]["list"].splitlines()]
     assert [f[2:] for f in fields if f[0] == "workspace"] == [
         ["0", "/srv/cloister/acme"], [str(20 * 1024 * 1024), "/data/globex dir"]]
-    assert ["globex", "/etc/globex new"] in [f[2:] for f in fields]
+    assert ["token of globex", "/etc/globex new"] in [f[2:] for f in fields]
 
 
 def test_the_options_reach_the_command_line(good):
@@ -193,7 +195,7 @@ def test_the_unit_is_that_of_service_nix(good):
     service = good["little"]["service"]
     for key, value in default.items():
         if key == "BindReadOnlyPaths":
-            assert service[key] == value + ["/run/cloister-tokens"]
+            assert service[key] == value + ["/run/cloister-secrets"]
         elif key not in ("ExecStart", "ExecReload"):
             assert service[key] == value, key
     assert set(service) - set(default) <= {"ExecStartPre", "BindReadOnlyPaths"}
@@ -204,7 +206,7 @@ def test_the_unit_is_that_of_service_nix(good):
 
 def test_a_step_of_root_comes_before_start_and_reload(good):
     service = good["little"]["service"]
-    step = r"\+/nix/store/[^/]+/bin/prepare-tenants /etc/cloister/tenants.list cloister cloister /run/cloister-tokens "
+    step = r"\+/nix/store/[^/]+/bin/prepare-tenants /etc/cloister/tenants.list cloister cloister /run/cloister-secrets "
     assert re.fullmatch(step + "start", service["ExecStartPre"][0])
     assert len(service["ExecReload"]) == 2 and re.fullmatch(step + "reload", service["ExecReload"][0])
     assert not service["ExecReload"][1].startswith("+")
@@ -240,6 +242,7 @@ CHANGES = {
     "limits": (cloister("tenants.acme.limits.cpus = 1;"), "reload"),
     "egress": (cloister('tenants.acme.egress.mode = "none";'), "reload"),
     "quota": (cloister('tenants.acme.diskQuota = "1G";'), "reload"),
+    "models": (cloister("tenants.acme.models = [ ];"), "reload"),
     "renamed": (module(tenants=(("acme2", ACME),)), "reload"),
     "runner": (cloister('runnerPackage = pkgs.writeText "another" "";'), "restart"),
     "daemon": (cloister('package = pkgs.writeText "another" "";'), "restart"),
@@ -356,6 +359,10 @@ REFUSED = {
         tenants.globex.limits.memoryMiB = 1537;"""), "1537 is more than all sandboxes together have, 1536"),
     "processes of all": (second("""unit.tasksMax = 2048;
         tenants.globex.limits.processes = 321;"""), "321 take 1027 tasks, more than all sandboxes together have, 1024"),
+    "model": (second('tenants.globex.models = [ "a b" ];'), '"a b" is not the id of a model'),
+    "same model": (second('tenants.globex.models = [ "a" "a" ];'), "models: one stands twice"),
+    "33 models": (second("tenants.globex.models = map toString (builtins.genList (i: i) 33);"),
+                  "models: more than 32"),
     # the whole
     "share": (cloister("limits.maxRunningTurnsPerTenant = 17;"),
               "limits.maxRunningTurnsPerTenant: 17 is more than limits.maxRunningTurns, 16"),
@@ -446,7 +453,7 @@ def test_a_registry_made_elsewhere_is_read_where_it_is():
     assert " --tenants /etc/t.json " in found["service"]["ExecStart"]
     assert found["unit"]["triggers"] == [] and found["machine"]["etc"] == {}
     assert "ExecStartPre" not in found["service"] and len(found["service"]["ExecReload"]) == 1
-    assert "/run/cloister-tokens" not in found["service"].get("BindReadOnlyPaths", [])
+    assert "/run/cloister-secrets" not in found["service"].get("BindReadOnlyPaths", [])
 
 
 def test_a_switched_off_module_changes_nothing():
@@ -527,7 +534,7 @@ def test_every_limit_of_the_daemon_is_an_option_of_the_module():
     declared = {l["option"]: (l["min"], l["max"], l["default"]) for l in limits.values()}
     daemon = daemon_limits()
     assert daemon.pop("port") == (0, 65535, 4096)
-    assert declared == daemon, "nix/limits.nix and the table in daemon/options.c differ"
+    assert declared == daemon, "a limit in daemon/options.c is an option in nix/limits.nix"
     for name, limit in limits.items():
         words = limit["option"].split("-")
         assert name == words[0] + "".join(word.capitalize() for word in words[1:])
@@ -540,7 +547,7 @@ def test_the_daemon_accepts_the_registry_that_the_module_makes(good, tmp_path):
     """Its own check, with the directories and tokens of the registry put in place."""
     os.chmod(tmp_path, 0o755)
     text = json.dumps(good["much"]["registry"])
-    for place in ("/srv/cloister", "/data", "/run/cloister-tokens"):
+    for place in ("/srv/cloister", "/data", "/run/cloister-secrets"):
         text = text.replace(f'"{place}/', f'"{tmp_path}{place}/')
         os.makedirs(f"{tmp_path}{place}", exist_ok=True)
     for tenant in json.loads(text)["tenants"]:

@@ -21,7 +21,7 @@ class Machine:
     """A list, and where what it asks for goes. The tools for quotas only note their use."""
 
     def __init__(self, base):
-        self.base, self.tokens = base, f"{base}/run/tokens"
+        self.base, self.copies = base, f"{base}/run/copies"
         self.list = f"{base}/list"
         self.lines = []
         self.notes = f"{base}/notes"
@@ -55,12 +55,12 @@ class Machine:
         file = file or f"{self.base}/secret-{name}"
         if not os.path.lexists(file):
             self.write(file, TOKEN + name, 0o600)
-        self.lines.append(f"token\t{name}\tacme\t{file}")
+        self.lines.append(f"secret\t{name}\ttoken of acme\t{file}")
 
     def prepare(self, phase="start"):
         self.write(self.list, "".join(line + "\n" for line in self.lines))
         return subprocess.run(
-            [f"{ROOT}/nix/prepare-tenants", self.list, USER, USER, self.tokens, phase],
+            [f"{ROOT}/nix/prepare-tenants", self.list, USER, USER, self.copies, phase],
             capture_output=True, text=True, check=False,
             env={"PATH": f"{self.base}/tools:/usr/sbin:/usr/bin:/sbin:/bin"})
 
@@ -94,13 +94,13 @@ def test_workspaces_and_tokens_are_made_and_stay(machine):
         machine.succeed(phase=phase)
         assert facts(path) == (USER, 0o700)
         assert facts(f"{machine.base}/srv/deep") == ("root", 0o755)
-        assert facts(machine.tokens) == ("root", 0o750)
-        assert facts(f"{machine.tokens}/one") == (USER, 0o400)
+        assert facts(machine.copies) == ("root", 0o750)
+        assert facts(f"{machine.copies}/one") == (USER, 0o400)
         with open(f"{path}/kept", "a", encoding="utf-8") as f:
             f.write("x")
     with open(f"{path}/kept", encoding="utf-8") as f:
         assert f.read() == "xxx"
-    done = subprocess.run([*AS_SERVICE, "cat", f"{machine.tokens}/one"], capture_output=True, text=True,
+    done = subprocess.run([*AS_SERVICE, "cat", f"{machine.copies}/one"], capture_output=True, text=True,
                           check=False)
     assert done.stdout == TOKEN + "one", done.stderr
 
@@ -112,8 +112,8 @@ def test_a_token_is_read_again_and_a_removed_one_is_gone(machine):
     machine.write(f"{machine.base}/secret-one", TOKEN + "changed", 0o600)
     machine.lines.pop()
     machine.succeed(phase="reload")
-    assert os.listdir(machine.tokens) == ["one"]
-    with open(f"{machine.tokens}/one", encoding="utf-8") as f:
+    assert os.listdir(machine.copies) == ["one"]
+    with open(f"{machine.copies}/one", encoding="utf-8") as f:
         assert f.read() == TOKEN + "changed"
 
 
@@ -123,20 +123,20 @@ def test_a_token_may_be_a_link_as_tools_for_secrets_make_them(machine):
     os.symlink(f"{machine.base}/secrets.d/7", f"{machine.base}/secrets")
     machine.token("one", f"{machine.base}/secrets/acme")
     machine.succeed()
-    assert facts(f"{machine.tokens}/one") == (USER, 0o400)
-    assert not os.path.islink(f"{machine.tokens}/one")
+    assert facts(f"{machine.copies}/one") == (USER, 0o400)
+    assert not os.path.islink(f"{machine.copies}/one")
 
 
 def test_a_token_that_is_missing_or_too_long_ends_it_and_changes_nothing(machine):
     machine.token("one")
     machine.succeed()
-    machine.lines = ["token\tnew\tglobex\t/nonexistent/token"]
-    machine.fail("tenant globex: token file /nonexistent/token is not there", phase="reload")
+    machine.lines = ["secret\tnew\ttoken of globex\t/nonexistent/token"]
+    machine.fail("token of globex: /nonexistent/token is not there", phase="reload")
     machine.lines = []
     machine.write(f"{machine.base}/secret-long", "x" * 4097)
     machine.token("long")
     machine.fail("has more than 4096 bytes", phase="reload")
-    assert os.listdir(machine.tokens) == ["one"]
+    assert os.listdir(machine.copies) == ["one"]
     machine.write(f"{machine.base}/secret-long", "x" * 4096)
     machine.succeed(phase="reload")
 

@@ -96,6 +96,13 @@
     default = 64;
     text = "Turns of one tenant that wait for a person; one more fails.";
   };
+  maxTurnBytes = {
+    option = "max-turn-bytes";
+    min = 65536;
+    max = 1073741824;
+    default = 16777216;
+    text = "Bytes that the model and the tools say in one turn; one that says more fails.";
+  };
   maxEventStreams = {
     option = "max-event-streams";
     min = 1;

@@ -3,7 +3,7 @@
 # The unit is that of service.nix and says nothing about tenants. They are in two generated
 # files, copied to /etc because the daemon follows no link: the registry, which it reads, and
 # a list, from which a step with root's powers makes directories, quotas and copies of
-# tokens. A change of either reloads the service; a change of the unit, which names programs
+# secrets. A change of either reloads the service; a change of the unit, which names programs
 # by their path in the store, restarts it.
 {
   config,
@@ -27,11 +27,11 @@ let
 
   stateDirectory = "/var/lib/${cfg.stateDirectory}";
   # Not a runtime directory of the unit's, which would belong to the service user.
-  tokenDirectory = "/run/cloister-tokens";
+  secretDirectory = "/run/cloister-secrets";
   declared = cfg.tenantRegistryFile == null;
   result = import ./tenants.nix {
     inherit (cfg) tenants workspaceRoots;
-    inherit stateDirectory tokenDirectory;
+    inherit stateDirectory secretDirectory;
   };
   etc = name: config.environment.etc."cloister/${name}".source;
 
@@ -66,7 +66,7 @@ let
           "/etc/cloister/tenants.list"
           cfg.user
           cfg.group
-          tokenDirectory
+          secretDirectory
         ]
       else
         [ ];
@@ -337,9 +337,9 @@ in
         "Wants"
       ];
       serviceConfig = unit.Service // {
-        # Of /run it sees little, but the tokens.
+        # Of /run it sees little, but the copies of secrets.
         BindReadOnlyPaths =
-          (unit.Service.BindReadOnlyPaths or [ ]) ++ lib.optional declared tokenDirectory;
+          (unit.Service.BindReadOnlyPaths or [ ]) ++ lib.optional declared secretDirectory;
       };
       reloadTriggers = lib.optionals declared [
         (etc "tenants.json")

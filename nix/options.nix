@@ -69,6 +69,9 @@ let
                 null: host with mode public, else off.
               '';
         };
+        models = option (types.nullOr (types.listOf types.str)) null ''
+          The ids of the models that the tenant may use; an empty list: none. null: all.
+        '';
         limits = {
           cpus = option (types.nullOr types.number) null "0.1 to 64; null: 2.";
           memoryMiB = option (types.nullOr (types.ints.between 256 1048576)) null "null: 2,048.";

@@ -1,5 +1,5 @@
 # Declared tenants as what the machine gets: the daemon's registry, and the list from which
-# a privileged step makes directories, quotas and copies of tokens. Builtins only.
+# a privileged step makes directories, quotas and copies of secrets. Builtins only.
 #
 # Whatever can be known of a fault before a machine is touched is in "faults", one sentence
 # each; with any of them the other results mean nothing.
@@ -7,7 +7,7 @@
   tenants, # name to tenant, as declared
   workspaceRoots,
   stateDirectory, # absolute
-  tokenDirectory, # where the copies go, absolute
+  secretDirectory, # where the copies go, absolute
 }:
 
 let
@@ -222,6 +222,19 @@ let
     when (cpus != null && (hundredths cpus < 10 || hundredths cpus > 6400 || rest > 0.000001 || rest < -0.000001))
       "${at name}.limits.cpus: ${toString cpus} is not from 0.1 to 64 in hundredths";
 
+  modelFaults =
+    name:
+    let
+      models = if tenants.${name}.models == null then [ ] else tenants.${name}.models;
+      isModel = id: builtins.match "[A-Za-z0-9._:/-]{1,64}" id != null;
+    in
+    when (builtins.length models > 32) "${at name}.models: more than 32"
+    ++ map (id: "${at name}.models: ${quote id} is not the id of a model") (
+      builtins.filter (id: !isModel id) models
+    )
+    ++ when (builtins.length models != builtins.length (builtins.attrNames (builtins.groupBy (x: x) models)))
+      "${at name}.models: one stands twice";
+
   # -- what becomes of it --
 
   present = set: builtins.removeAttrs set (builtins.filter (key: set.${key} == null) (builtins.attrNames set));
@@ -233,12 +246,12 @@ let
       t = tenants.${name};
     in
     present {
-      inherit (t) id;
+      inherit (t) id models;
       inherit name;
       workspaceRoot = t.workspace;
       credentials = map (c: {
         inherit (c) id;
-        tokenFile = "${tokenDirectory}/${c.id}";
+        tokenFile = "${secretDirectory}/${c.id}";
       }) (credentials name);
       egress = present {
         inherit (t.egress) mode dns;
@@ -275,7 +288,7 @@ let
     [
       "workspace${tab}${toString (project name)}${tab}${toString (quota name)}${tab}${workspace name}"
     ]
-    ++ map (c: "token${tab}${c.id}${tab}${name}${tab}${c.file}") (credentials name);
+    ++ map (c: "secret${tab}${c.id}${tab}token of ${name}${tab}${c.file}") (credentials name);
 in
 {
   faults =
@@ -286,6 +299,7 @@ in
     ++ each credentialFaults
     ++ each egressFaults
     ++ each limitFaults
+    ++ each modelFaults
     ++ duplicates "the same as" (
       map (name: {
         key = tenants.${name}.id;

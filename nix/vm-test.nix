@@ -95,7 +95,7 @@ pkgs.testers.runNixOSTest {
 
     with subtest("the registry is a file of root's, and tokens are the service's alone"):
         machine.succeed("test ! -L /etc/cloister/tenants.json -a $(stat -c %U /etc/cloister/tenants.json) = root")
-        machine.succeed("test $(stat -c %U:%a /run/cloister-tokens/*) = cloister:400")
+        machine.succeed("test $(stat -c %U:%a /run/cloister-secrets/*) = cloister:400")
 
     before = launcher()
 
@@ -113,7 +113,7 @@ pkgs.testers.runNixOSTest {
         machine.fail(f"{SYSTEM}/specialisation/broken/bin/switch-to-configuration test")
         assert launcher() == before
         assert call("acme", "/v1/sessions")[0] == 200
-        machine.succeed("journalctl -u cloister | grep -q 'token file /etc/tokens/nobody is not there'")
+        machine.succeed("journalctl -u cloister | grep -q 'token of globex: /etc/tokens/nobody is not there'")
         machine.succeed(f"{SYSTEM}/bin/switch-to-configuration test")
 
     with subtest("another runner restarts, and so does the way back"):
