@@ -15,6 +15,7 @@
 #include "daemon/launcher/preflight.h"
 #include "daemon/launcher/state.h"
 #include "daemon/local.h"
+#include "daemon/model/models.h"
 #include "daemon/options.h"
 #include "daemon/server.h"
 #include "daemon/tenant/registry.h"
@@ -33,6 +34,7 @@
 #define EXIT_REFUSED 2 /* wrong command line, or something is missing: nothing was started */
 
 #define auto_registry __attribute__((cleanup(registry_free)))
+#define auto_models   __attribute__((cleanup(models_free)))
 
 /* A descriptor that is opened later must not become standard output by accident. */
 static int fill_standard_descriptors(struct err *e)
@@ -70,17 +72,27 @@ static void print_fault(void *ctx, const char *line)
 	(void)fprintf(ctx, "%s\n", line);
 }
 
+static int faulty(const struct err *e)
+{
+	(void)fflush(stdout);
+	(void)fprintf(stderr, "cloisterd: %s\n", e->text);
+	return EXIT_FAULTS;
+}
+
 static int check(const struct options *o)
 {
 	auto_registry struct registry *registry = NULL;
+	auto_models struct models *models = NULL;
 	struct err e = ERR_INIT;
 
-	if (registry_load(o->tenants, o->state, &registry, print_fault, stdout, &e) < 0) {
-		(void)fflush(stdout);
-		(void)fprintf(stderr, "cloisterd: %s\n", e.text);
-		return EXIT_FAULTS;
-	}
-	printf("ok: %zu tenants\n", registry_count(registry));
+	if (registry_load(o->tenants, o->state, &registry, print_fault, stdout, &e) < 0)
+		return faulty(&e);
+	if (o->models && models_load(o->models, registry, &models, print_fault, stdout, &e) < 0)
+		return faulty(&e);
+	printf("ok: %zu tenants", registry_count(registry));
+	if (models)
+		printf(", %zu models", models->n);
+	printf("\n");
 	return 0;
 }
 
@@ -139,17 +151,24 @@ static struct launcher_conf launcher_of(const struct options *o)
 	};
 }
 
-static int run(const struct options *o, const char *state, struct registry *registry, struct err *e)
+/* What the operator's files say. */
+struct declared {
+	struct registry *registry;
+	const struct models *models;
+};
+
+static int run(const struct options *o, const char *state, const struct declared *d, struct err *e)
 {
 	struct server_conf server = {
 		.options = o,
-		.registry = registry,
-		.anyone = local_anyone(o, registry),
+		.registry = d->registry,
+		.models = d->models,
+		.anyone = local_anyone(o, d->registry),
 	};
 	struct launcher_conf conf = launcher_of(o);
 
 	conf.state_dir = state;
-	conf.registry = registry;
+	conf.registry = d->registry;
 	conf.registry_path = o->tenants;
 	conf.server = server_main;
 	conf.ctx = &server;
@@ -160,6 +179,7 @@ static int run(const struct options *o, const char *state, struct registry *regi
 static int serve(struct options *o)
 {
 	auto_registry struct registry *registry = NULL;
+	auto_models struct models *models = NULL;
 	char state[PATH_MAX];
 	struct local_token token;
 	struct err e = ERR_INIT;
@@ -174,9 +194,11 @@ static int serve(struct options *o)
 		loaded = registry_load(o->tenants, state, &registry, print_fault, stderr, &e);
 	else
 		loaded = local_registry(o, state, &token, &registry, &e);
+	if (loaded == 0 && o->models)
+		loaded = models_load(o->models, registry, &models, print_fault, stderr, &e);
 	if (loaded < 0)
 		return refuse(&e);
-	status = run(o, state, registry, &e);
+	status = run(o, state, &(struct declared){ registry, models }, &e);
 	return status < 0 ? refuse(&e) : status;
 }
 

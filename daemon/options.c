@@ -39,7 +39,8 @@ struct option_row {
 	unsigned int min, max;
 	enum kind kind;
 	bool required;
-	bool in_check; /* also an option of "check", "reload" and "tenant" */
+	bool in_check;   /* also an option of "check", "reload" and "tenant" */
+	bool also_check; /* of "check" */
 };
 
 #define AT(member) .at = offsetof(struct options, member)
@@ -60,6 +61,8 @@ static const struct option_row rows[] = {
 	     .help = "registry of the tenants (required, or --workspace-root)"),
 	{ .name = "workspace-root", .value = "DIR", .kind = KIND_PATHS, AT(workspace_roots),
 	  .help = "local mode, for one person: what the sandbox sees as /workspace; repeatable" },
+	PATH("models", "FILE", models, .also_check = true,
+	     .help = "models of providers (default: the built-in one alone)"),
 	PATH("token-file", "FILE", token_file,
 	     .help = "local mode: the bearer token (default: CLOISTER_TOKEN, or none)"),
 	{ .name = "allow-remote", .kind = KIND_FLAG, AT(allow_remote),
@@ -453,7 +456,8 @@ static bool like_serve(enum command command)
 
 static bool applies(const struct option_row *row, enum command command)
 {
-	return like_serve(command) || (command != COMMAND_VERSION && row->in_check);
+	return like_serve(command) || (command != COMMAND_VERSION && row->in_check) ||
+	       (command == COMMAND_CHECK && row->also_check);
 }
 
 /* Fill in what was not given, then compare the values with one another. */
@@ -652,9 +656,10 @@ void options_help(enum command topic, FILE *out)
 			"       cloisterd serve --workspace-root DIR --state DIR --rootfs DIR "
 			"[OPTION...]\n\n"
 			"Runs the service in the foreground until TERM or INT.\n",
-		[COMMAND_CHECK] = "usage: cloisterd check FILE [--state DIR]\n\n"
-				  "Validates a registry of tenants as serve does, and prints every "
-				  "fault.\nExit status: 0 without a fault, 1 with any.\n",
+		[COMMAND_CHECK] =
+			"usage: cloisterd check FILE [--state DIR] [--models FILE]\n\n"
+			"Validates a registry of tenants, and models, as serve does, and "
+			"prints every fault.\nExit status: 0 without a fault, 1 with any.\n",
 		[COMMAND_DOCTOR] =
 			"usage: cloisterd doctor --tenants FILE --state DIR --rootfs DIR "
 			"[OPTION...]\n\n"

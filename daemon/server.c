@@ -1,12 +1,15 @@
 #include "daemon/server.h"
 
 #include "common/cancel.h"
+#include "common/fd.h"
 #include "common/log.h"
 #include "daemon/api/api.h"
 #include "daemon/confine/confine.h"
 #include "daemon/event/bus.h"
 #include "daemon/http/http.h"
 #include "daemon/launcher/message.h"
+#include "daemon/model/courier.h"
+#include "daemon/model/model.h"
 #include "daemon/orders.h"
 #include "daemon/sandbox/sandbox.h"
 #include "daemon/store/store.h"
@@ -29,6 +32,7 @@
 struct server {
 	const struct server_conf *conf;
 	int launcher_sock;
+	int courier;       /* the socket of the process that speaks to providers; -1 = none */
 	struct cancel end; /* the launcher wants us to end, or is gone */
 	atomic_bool orphaned;
 	struct roster *roster;
@@ -103,6 +107,19 @@ static int next_generation(void *ctx, uint64_t *ret, struct err *e)
 	struct server *s = ctx;
 
 	return store_next_generation(s->store, ret, e);
+}
+
+/* While a process can still be forked. */
+static int start_courier(struct server *s, struct err *e)
+{
+	const struct models *models = s->conf->models;
+
+	if (!models)
+		return 0;
+	if (courier_start(models, (enum confine_mode)s->conf->options->confine, &s->courier, e))
+		return -1;
+	model_declare(models, s->courier);
+	return 0;
 }
 
 static int start_state(struct server *s, const char *socket_dir, struct err *e)
@@ -234,17 +251,22 @@ static void stop(struct server *s)
 		store_close(&s->store);
 	roster_free(&s->roster);
 	cancel_release(&s->end);
+	fd_close(&s->courier);
 }
 
 int server_main(void *ctx, int launcher_sock, const char *database_socket_dir)
 {
-	struct server s = { .conf = ctx, .launcher_sock = launcher_sock, .end = { -1 } };
+	struct server s = {
+		.conf = ctx, .launcher_sock = launcher_sock, .courier = -1, .end = { -1 }
+	};
 	struct err e = ERR_INIT;
 	int rc;
 
 	ignore_signals();
 	raise_descriptors();
-	rc = confine(s.conf->options, &e);
+	rc = start_courier(&s, &e);
+	if (rc == 0)
+		rc = confine(s.conf->options, &e);
 	if (rc == 0)
 		rc = start_state(&s, database_socket_dir, &e);
 	if (rc == 0)

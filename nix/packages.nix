@@ -100,11 +100,12 @@ let
         ../daemon
         ../sql
       ];
-      libraries = "libmicrohttpd libpq json-c libsodium libseccomp";
+      libraries = "libmicrohttpd libpq json-c libcurl libsodium libseccomp";
       packages = [
         pkgs.libmicrohttpd
         pkgs.libpq
         pkgs.json_c
+        pkgs.curl
         pkgs.libsodium
         pkgs.libseccomp
       ];

@@ -63,7 +63,8 @@ static void models(const struct http_request *req, struct http_response *res, vo
 	o = json_new_object();
 	data = json_new_array();
 	for (size_t i = 0; i < model_count(); i++)
-		json_push(data, model_json(model_at(i)));
+		if (registry_model_allowed(api_caller(req), model_at(i)->id))
+			json_push(data, model_json(model_at(i)));
 	json_put(o, "data", data);
 	api_json(res, 200, o);
 }

@@ -119,13 +119,26 @@ static bool effort_known(const char *effort)
 	return false;
 }
 
+/* The one of that id, or the first, among those that the caller may use; NULL = none. */
+static const struct model *pick_model(const struct http_request *req, const char *id)
+{
+	for (size_t i = 0; i < model_count(); i++) {
+		const struct model *m = model_at(i);
+
+		if ((!id || strcmp(m->id, id) == 0) &&
+		    registry_model_allowed(api_caller(req), m->id))
+			return m;
+	}
+	return NULL;
+}
+
 static bool set_place(const struct http_request *req, struct http_response *res,
                       const struct json *model, const struct json *cwd, struct session *s)
 {
-	const struct model *m = model ? model_find(json_str(model)) : model_at(0);
+	const struct model *m = pick_model(req, model ? json_str(model) : NULL);
 
 	if (!m) {
-		http_error(req, res, 422, "model_not_available", "model: not in the catalogue");
+		http_error(req, res, 422, "model_not_available", "model: not in your catalogue");
 		return false;
 	}
 	(void)snprintf(s->model, sizeof(s->model), "%s", m->id);

@@ -182,12 +182,11 @@ static int open_turn(const struct item *user, const struct model_sink *sink,
 }
 
 int demo_respond(const struct item_list *transcript, const struct model_sink *sink,
-                 struct cancel *cancel, struct model_answer *ret, struct err *e)
+                 struct model_answer *ret, struct err *e)
 {
 	const struct item *last;
 	int rc;
 
-	(void)cancel; /* it never waits for anything */
 	if (transcript->count == 0)
 		return err_set(e, MODEL_FAILED, "the transcript is empty");
 	*ret = (struct model_answer){ 0 };

@@ -19,6 +19,6 @@
 #define DEMO_CALLS_MAX 64 /* tool calls in one answer; one more is an error that says so */
 
 int demo_respond(const struct item_list *transcript, const struct model_sink *sink,
-                 struct cancel *cancel, struct model_answer *ret, struct err *e) must_check;
+                 struct model_answer *ret, struct err *e) must_check;
 
 #endif

@@ -2,7 +2,7 @@
  * Messages, as Anthropic published them: a message begins, content blocks begin, grow
  * and stop, the message gets a reason to stop, and stops.
  */
-#include "daemon/model/stream_format.h"
+#include "daemon/model/reader_format.h"
 
 #include <string.h>
 
@@ -26,11 +26,11 @@ static void renew(uint64_t *count, const struct json *usage, const char *name)
 	const struct json *v = json_get(usage, name);
 
 	if (v && json_type(v) == JSON_INT)
-		*count = stream_count(v);
+		*count = reader_count(v);
 }
 
 /* input_tokens leaves out what went through the cache; a later report gives input anew. */
-static void take_usage(struct stream *s, const struct json *v)
+static void take_usage(struct reader *s, const struct json *v)
 {
 	struct usage usage = s->usage;
 	uint64_t fresh = usage.input - usage.cached, made = 0;
@@ -44,11 +44,11 @@ static void take_usage(struct stream *s, const struct json *v)
 	if (json_get(v, "input_tokens"))
 		fresh += made;
 	usage.input = fresh + usage.cached;
-	stream_usage(s, &usage);
+	reader_usage(s, &usage);
 }
 
 /* Input comes in pieces, but for servers that give it whole with the beginning. */
-static void whole_input(struct stream *s, struct open_call *call, const struct json *input)
+static void whole_input(struct reader *s, struct open_call *call, const struct json *input)
 {
 	auto_buf struct buf text = BUF_INIT(INPUT_MAX);
 
@@ -56,65 +56,65 @@ static void whole_input(struct stream *s, struct open_call *call, const struct j
 		return;
 	json_write(input, &text);
 	if (!buf_failed(&text) && text.len > 2)
-		stream_arguments(s, call, text.data, text.len);
+		reader_arguments(s, call, text.data, text.len);
 }
 
-static int block_start(struct stream *s, const struct json *event, struct err *e)
+static int block_start(struct reader *s, const struct json *event, struct err *e)
 {
 	const struct json *block = json_get(event, "content_block");
 	int64_t place = place_of(event);
 
 	if (is(block, "text"))
-		stream_text(s, SAID_TEXT, json_get(block, "text"));
+		reader_text(s, SAID_TEXT, json_get(block, "text"));
 	if (is(block, "thinking"))
-		stream_text(s, SAID_REASONING, json_get(block, "thinking"));
+		reader_text(s, SAID_REASONING, json_get(block, "thinking"));
 	if (!is(block, "tool_use"))
 		return 0;
-	if (stream_find(s, place))
-		return stream_malformed(e, "two blocks in one place");
-	if (stream_call(s, place, NULL, json_get(block, "name"), e) < 0)
+	if (reader_find(s, place))
+		return reader_malformed(e, "two blocks in one place");
+	if (reader_call(s, place, NULL, json_get(block, "name"), e) < 0)
 		return -1;
-	whole_input(s, stream_find(s, place), json_get(block, "input"));
+	whole_input(s, reader_find(s, place), json_get(block, "input"));
 	return 0;
 }
 
-static int block_delta(struct stream *s, const struct json *event, struct err *e)
+static int block_delta(struct reader *s, const struct json *event, struct err *e)
 {
 	const struct json *delta = json_get(event, "delta");
 	const struct json *piece = json_get(delta, "partial_json");
 	struct open_call *call;
 
 	if (is(delta, "text_delta"))
-		stream_text(s, SAID_TEXT, json_get(delta, "text"));
+		reader_text(s, SAID_TEXT, json_get(delta, "text"));
 	if (is(delta, "thinking_delta"))
-		stream_text(s, SAID_REASONING, json_get(delta, "thinking"));
+		reader_text(s, SAID_REASONING, json_get(delta, "thinking"));
 	if (!is(delta, "input_json_delta"))
 		return 0;
-	call = stream_find(s, place_of(event));
+	call = reader_find(s, place_of(event));
 	if (!call)
-		return stream_malformed(e, "input of a tool call that did not begin");
-	stream_arguments(s, call, json_str(piece), json_str_len(piece));
+		return reader_malformed(e, "input of a tool call that did not begin");
+	reader_arguments(s, call, json_str(piece), json_str_len(piece));
 	return 0;
 }
 
-static int block_stop(struct stream *s, const struct json *event, struct err *e)
+static int block_stop(struct reader *s, const struct json *event, struct err *e)
 {
-	struct open_call *call = stream_find(s, place_of(event));
+	struct open_call *call = reader_find(s, place_of(event));
 
 	(void)e;
 	if (call)
-		stream_call_end(s, call);
+		reader_call_end(s, call);
 	return 0;
 }
 
-static int message_start(struct stream *s, const struct json *event, struct err *e)
+static int message_start(struct reader *s, const struct json *event, struct err *e)
 {
 	(void)e;
 	take_usage(s, json_get(json_get(event, "message"), "usage"));
 	return 0;
 }
 
-static int message_delta(struct stream *s, const struct json *event, struct err *e)
+static int message_delta(struct reader *s, const struct json *event, struct err *e)
 {
 	static const struct stop_row stops[] = {
 		{ "end_turn", STOP_END },
@@ -129,22 +129,22 @@ static int message_delta(struct stream *s, const struct json *event, struct err 
 	const char *reason = json_str(json_get(json_get(event, "delta"), "stop_reason"));
 
 	take_usage(s, json_get(event, "usage"));
-	return reason ? stream_stop_as(s, stops, reason, e) : 0;
+	return reason ? reader_stop_as(s, stops, reason, e) : 0;
 }
 
-static int message_stop(struct stream *s, const struct json *event, struct err *e)
+static int message_stop(struct reader *s, const struct json *event, struct err *e)
 {
 	(void)event;
-	return stream_finish(s, e);
+	return reader_finish(s, e);
 }
 
-static int error(struct stream *s, const struct json *event, struct err *e)
+static int error(struct reader *s, const struct json *event, struct err *e)
 {
 	(void)s;
 	return fault_object(0, json_get(event, "error"), e);
 }
 
-int messages_event(struct stream *s, const struct json *event, struct err *e)
+int messages_event(struct reader *s, const struct json *event, struct err *e)
 {
 	static const struct event_row rows[] = {
 		{ "content_block_delta", block_delta },
@@ -157,5 +157,5 @@ int messages_event(struct stream *s, const struct json *event, struct err *e)
 		{ NULL, NULL },
 	};
 
-	return stream_event_as(s, rows, event, e);
+	return reader_event_as(s, rows, event, e);
 }

@@ -1,44 +1,87 @@
 #include "daemon/model/model.h"
 
 #include "daemon/model/demo.h"
+#include "daemon/model/provider.h"
 
 #include <string.h>
 
-static const struct model catalogue[] = {
-	{
-		.id = "demo",
-		.label = "Demo (built in; repeats text, runs \"$ command\" lines)",
-		.provider = "builtin",
-		.connection = "builtin",
-		.transport_model = "demo",
-		.dialect = "demo",
-		.respond = demo_respond,
-	},
+static const struct model demo = {
+	.id = "demo",
+	.label = "Demo (built in; repeats text, runs \"$ command\" lines)",
+	.provider = "builtin",
+	.connection = "builtin",
+	.transport_model = "demo",
+	.dialect = "demo",
 };
+
+/* Written once, before there is a second thread. */
+static struct catalogue {
+	const struct models *models; /* NULL = the built-in one alone */
+	int courier;
+	struct model v[MODELS_MAX];
+} catalogue;
+
+void model_declare(const struct models *models, int courier)
+{
+	catalogue.models = models;
+	catalogue.courier = courier;
+	for (size_t i = 0; i < models->n; i++) {
+		const struct declared_model *m = &models->v[i];
+
+		catalogue.v[i] = (struct model){
+			.id = m->id,
+			.label = m->label,
+			.provider = "operator",
+			.connection = m->id,
+			.transport_model = m->model,
+			.dialect = dialect_name(m->dialect),
+			.context_window = m->context_window,
+		};
+	}
+}
 
 size_t model_count(void)
 {
-	return ARRAY_LEN(catalogue);
+	return catalogue.models ? catalogue.models->n : 1;
 }
 
 const struct model *model_at(size_t i)
 {
-	return i < ARRAY_LEN(catalogue) ? &catalogue[i] : NULL;
+	if (i >= model_count())
+		return NULL;
+	return catalogue.models ? &catalogue.v[i] : &demo;
 }
 
 const struct model *model_find(const char *id)
 {
-	for (size_t i = 0; i < ARRAY_LEN(catalogue); i++)
-		if (strcmp(catalogue[i].id, id) == 0)
-			return &catalogue[i];
+	for (size_t i = 0; i < model_count(); i++)
+		if (strcmp(model_at(i)->id, id) == 0)
+			return model_at(i);
 	return NULL;
 }
 
-int model_respond(const struct model *m, const struct item_list *transcript,
+/* Why it failed told the attempts apart; a turn ends with one code and the text. */
+static int ask_provider(const struct model *m, const struct model_prompt *prompt,
+                        const struct model_sink *sink, struct cancel *cancel,
+                        struct model_answer *ret, struct err *e)
+{
+	const struct provider p = { catalogue.models, (size_t)(m - catalogue.v),
+		                    catalogue.courier };
+
+	if (provider_respond(&p, prompt, sink, cancel, ret, e) == 0)
+		return 0;
+	if (e->code >= MODEL_FAILED && e->code <= MODEL_CONTEXT && e->code != MODEL_CANCELLED)
+		e->code = MODEL_FAILED;
+	return -1;
+}
+
+int model_respond(const struct model *m, const struct model_prompt *prompt,
                   const struct model_sink *sink, struct cancel *cancel, struct model_answer *ret,
                   struct err *e)
 {
 	if (cancel_fired(cancel))
 		return err_set(e, MODEL_CANCELLED, "cancelled");
-	return m->respond(transcript, sink, cancel, ret, e);
+	if (m == &demo)
+		return demo_respond(prompt->transcript, sink, ret, e);
+	return ask_provider(m, prompt, sink, cancel, ret, e);
 }

@@ -1,5 +1,7 @@
 /*
  * model.h - the catalogue of models, and one step of a conversation with one of them.
+ *
+ * Without declared models it has the built-in one alone, and else the declared ones.
  */
 #ifndef DAEMON_MODEL_MODEL_H
 #define DAEMON_MODEL_MODEL_H
@@ -7,13 +9,12 @@
 #include "common/cancel.h"
 #include "common/err.h"
 #include "daemon/model/fault.h"
+#include "daemon/model/models.h"
+#include "daemon/model/prompt.h"
 #include "daemon/store/turn.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-struct model_sink;
-struct model_answer;
 
 struct model {
 	const char *id;
@@ -23,22 +24,29 @@ struct model {
 	const char *transport_model;
 	const char *dialect;
 	int64_t context_window; /* tokens; 0 = unknown */
-	int (*respond)(const struct item_list *transcript, const struct model_sink *sink,
-	               struct cancel *cancel, struct model_answer *ret, struct err *e);
 };
 
 /* What the model says while it speaks; from the calling thread. */
 struct model_sink {
 	void (*text)(void *ctx, const char *text, size_t len);
 	void *ctx;
+	void (*reasoning)(void *ctx, const char *text, size_t len); /* NULL = not wanted */
+	/* What was said so far counts no more; another attempt may begin.  NULL = not wanted. */
+	void (*discarded)(void *ctx, const char *reason);
 };
 
 /* What it said: items to append to the transcript.  Without a tool call it is the final answer. */
 struct model_answer {
 	struct item_list items; /* ITEM_ASSISTANT and ITEM_TOOL_CALL (call_state CALL_PENDING) */
 
-	uint64_t input_tokens, output_tokens, cached_tokens;
+	uint64_t input_tokens, output_tokens, cached_tokens, reasoning_tokens;
 };
+
+/*
+ * Offer the declared models instead of the built-in one; courier is the socket of
+ * courier_start().  Both outlive the catalogue.  Before there is a second thread.
+ */
+void model_declare(const struct models *models, int courier);
 
 size_t model_count(void);
 const struct model *model_at(size_t i);
@@ -48,7 +56,7 @@ const struct model *model_find(const char *id); /* NULL = unknown */
  * Ask the model to go on from the transcript, blocking.  On success the caller
  * releases ret->items.
  */
-int model_respond(const struct model *m, const struct item_list *transcript,
+int model_respond(const struct model *m, const struct model_prompt *prompt,
                   const struct model_sink *sink, struct cancel *cancel, struct model_answer *ret,
                   struct err *e) must_check;
 

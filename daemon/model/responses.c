@@ -2,7 +2,7 @@
  * Responses, as OpenAI published them: events that name themselves, output items that
  * are added, filled by deltas and done, and a last event with the whole response.
  */
-#include "daemon/model/stream_format.h"
+#include "daemon/model/reader_format.h"
 
 #include <string.h>
 
@@ -19,116 +19,116 @@ static bool is_call(const struct json *item)
 }
 
 /* Pieces are optional: what came whole counts when nothing came before. */
-static void take_whole(struct stream *s, struct open_call *call, const struct json *arguments)
+static void take_whole(struct reader *s, struct open_call *call, const struct json *arguments)
 {
 	if (!call->spoken)
-		stream_arguments(s, call, json_str(arguments), json_str_len(arguments));
+		reader_arguments(s, call, json_str(arguments), json_str_len(arguments));
 }
 
-static int item_added(struct stream *s, const struct json *event, struct err *e)
+static int item_added(struct reader *s, const struct json *event, struct err *e)
 {
 	const struct json *item = json_get(event, "item");
 	int64_t place = place_of(event);
 
 	if (!is_call(item))
 		return 0;
-	if (stream_find(s, place))
-		return stream_malformed(e, "two items in one place");
-	return stream_call(s, place, NULL, json_get(item, "name"), e);
+	if (reader_find(s, place))
+		return reader_malformed(e, "two items in one place");
+	return reader_call(s, place, NULL, json_get(item, "name"), e);
 }
 
-static int item_done(struct stream *s, const struct json *event, struct err *e)
+static int item_done(struct reader *s, const struct json *event, struct err *e)
 {
 	const struct json *item = json_get(event, "item");
-	struct open_call *call = stream_find(s, place_of(event));
+	struct open_call *call = reader_find(s, place_of(event));
 
 	if (!is_call(item))
 		return 0;
 	if (!call)
-		return stream_malformed(e, "a tool call ends that did not begin");
+		return reader_malformed(e, "a tool call ends that did not begin");
 	take_whole(s, call, json_get(item, "arguments"));
-	stream_call_end(s, call);
+	reader_call_end(s, call);
 	return 0;
 }
 
-static int arguments_delta(struct stream *s, const struct json *event, struct err *e)
+static int arguments_delta(struct reader *s, const struct json *event, struct err *e)
 {
 	const struct json *delta = json_get(event, "delta");
-	struct open_call *call = stream_find(s, place_of(event));
+	struct open_call *call = reader_find(s, place_of(event));
 
 	if (!call)
-		return stream_malformed(e, "arguments of a tool call that did not begin");
-	stream_arguments(s, call, json_str(delta), json_str_len(delta));
+		return reader_malformed(e, "arguments of a tool call that did not begin");
+	reader_arguments(s, call, json_str(delta), json_str_len(delta));
 	return 0;
 }
 
-static int arguments_done(struct stream *s, const struct json *event, struct err *e)
+static int arguments_done(struct reader *s, const struct json *event, struct err *e)
 {
-	struct open_call *call = stream_find(s, place_of(event));
+	struct open_call *call = reader_find(s, place_of(event));
 
 	if (!call)
-		return stream_malformed(e, "arguments of a tool call that did not begin");
+		return reader_malformed(e, "arguments of a tool call that did not begin");
 	take_whole(s, call, json_get(event, "arguments"));
 	return 0;
 }
 
-static int text_delta(struct stream *s, const struct json *event, struct err *e)
+static int text_delta(struct reader *s, const struct json *event, struct err *e)
 {
 	(void)e;
-	stream_text(s, SAID_TEXT, json_get(event, "delta"));
+	reader_text(s, SAID_TEXT, json_get(event, "delta"));
 	return 0;
 }
 
-static int refusal_delta(struct stream *s, const struct json *event, struct err *e)
+static int refusal_delta(struct reader *s, const struct json *event, struct err *e)
 {
 	(void)e;
-	stream_text(s, SAID_REFUSAL, json_get(event, "delta"));
+	reader_text(s, SAID_REFUSAL, json_get(event, "delta"));
 	return 0;
 }
 
-static int reasoning_delta(struct stream *s, const struct json *event, struct err *e)
+static int reasoning_delta(struct reader *s, const struct json *event, struct err *e)
 {
 	(void)e;
-	stream_text(s, SAID_REASONING, json_get(event, "delta"));
+	reader_text(s, SAID_REASONING, json_get(event, "delta"));
 	return 0;
 }
 
-static void take_usage(struct stream *s, const struct json *response)
+static void take_usage(struct reader *s, const struct json *response)
 {
-	stream_usage_of(s, json_get(response, "usage"), "input_tokens", "output_tokens");
+	reader_usage_of(s, json_get(response, "usage"), "input_tokens", "output_tokens");
 }
 
-static int completed(struct stream *s, const struct json *event, struct err *e)
+static int completed(struct reader *s, const struct json *event, struct err *e)
 {
 	take_usage(s, json_get(event, "response"));
-	stream_stop(s, s->call_count ? STOP_CALLS : STOP_END);
-	return stream_finish(s, e);
+	reader_stop(s, s->call_count ? STOP_CALLS : STOP_END);
+	return reader_finish(s, e);
 }
 
-static int incomplete(struct stream *s, const struct json *event, struct err *e)
+static int incomplete(struct reader *s, const struct json *event, struct err *e)
 {
 	const struct json *response = json_get(event, "response");
 	const char *reason = json_str(json_get(json_get(response, "incomplete_details"), "reason"));
 
 	if (!reason)
-		return stream_malformed(e, "it is incomplete without a reason");
+		return reader_malformed(e, "it is incomplete without a reason");
 	take_usage(s, response);
 	if (strcmp(reason, "content_filter") == 0)
-		stream_stop(s, STOP_REFUSAL);
+		reader_stop(s, STOP_REFUSAL);
 	else if (strcmp(reason, "max_output_tokens") == 0)
-		stream_stop(s, STOP_LENGTH);
+		reader_stop(s, STOP_LENGTH);
 	else
-		return stream_malformed(e, "it is incomplete for a reason that is not known");
-	return stream_finish(s, e);
+		return reader_malformed(e, "it is incomplete for a reason that is not known");
+	return reader_finish(s, e);
 }
 
-static int failed(struct stream *s, const struct json *event, struct err *e)
+static int failed(struct reader *s, const struct json *event, struct err *e)
 {
 	(void)s;
 	return fault_object(0, json_get(json_get(event, "response"), "error"), e);
 }
 
-static int error(struct stream *s, const struct json *event, struct err *e)
+static int error(struct reader *s, const struct json *event, struct err *e)
 {
 	const struct json *inner = json_get(event, "error");
 
@@ -136,7 +136,7 @@ static int error(struct stream *s, const struct json *event, struct err *e)
 	return fault_object(0, inner && json_type(inner) == JSON_OBJECT ? inner : event, e);
 }
 
-int responses_event(struct stream *s, const struct json *event, struct err *e)
+int responses_event(struct reader *s, const struct json *event, struct err *e)
 {
 	static const struct event_row rows[] = {
 		{ "response.output_text.delta", text_delta },
@@ -154,5 +154,5 @@ int responses_event(struct stream *s, const struct json *event, struct err *e)
 		{ NULL, NULL },
 	};
 
-	return stream_event_as(s, rows, event, e);
+	return reader_event_as(s, rows, event, e);
 }

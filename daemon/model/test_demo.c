@@ -30,12 +30,13 @@ static int respond(const char *input, const char *result, struct buf *text,
 		{ .kind = ITEM_TOOL_RESULT, .body = out, .body_len = strlen(out) },
 	};
 	struct item_list transcript = { items, result ? 2 : 1 };
+	struct model_prompt prompt = { .transcript = &transcript };
 	struct model_sink sink = { collect, text };
 	struct cancel cancel;
 	int rc;
 
 	assert_int_equal(cancel_init(&cancel, e), 0);
-	rc = model_respond(model_find("demo"), &transcript, &sink, &cancel, ret, e);
+	rc = model_respond(model_find("demo"), &prompt, &sink, &cancel, ret, e);
 	cancel_release(&cancel);
 	free(in);
 	free(out);

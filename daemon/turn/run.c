@@ -156,20 +156,37 @@ bool job_finish_once(struct job *job, enum turn_state state)
 
 /* -- the model's step ------------------------------------------------------------ */
 
-static void publish_text(void *ctx, const char *text, size_t len)
+static void publish_piece(const struct run *r, const char *type, const char *text, size_t len)
 {
-	const struct run *r = ctx;
-
 	while (len > 0) {
 		size_t n = output_prefix(text, len, TELL_CHARS);
 		struct json *data = json_new_object();
 
 		json_put_strn(data, "text", text, n);
 		json_put_bool(data, "truncated", false);
-		publish(r, "response.text.delta", data);
+		publish(r, type, data);
 		text += n;
 		len -= n;
 	}
+}
+
+static void publish_text(void *ctx, const char *text, size_t len)
+{
+	publish_piece(ctx, "response.text.delta", text, len);
+}
+
+static void publish_reasoning(void *ctx, const char *text, size_t len)
+{
+	publish_piece(ctx, "response.reasoning.delta", text, len);
+}
+
+static void publish_discarded(void *ctx, const char *reason)
+{
+	struct json *data = json_new_object();
+
+	json_put_str(data, "reason", reason);
+	json_put_bool(data, "displayOnly", true);
+	publish(ctx, "response.attempt.discarded", data);
 }
 
 /*
@@ -204,12 +221,13 @@ static enum round commit_answer(struct run *r, struct model_answer *answer, stru
 
 static enum round ask_model(struct run *r, struct err *e)
 {
-	struct model_sink sink = { publish_text, r };
+	const struct model_prompt prompt = { .transcript = &r->transcript.list };
+	const struct model_sink sink = { publish_text, r, publish_reasoning, publish_discarded };
 	struct model_answer answer = { 0 };
 	enum round round = ROUND_FAILED;
 
 	publish(r, "agent.turn.started", NULL);
-	if (model_respond(r->model, &r->transcript.list, &sink, &r->job->cancel, &answer, e))
+	if (model_respond(r->model, &prompt, &sink, &r->job->cancel, &answer, e))
 		return ROUND_FAILED;
 	if (answer.items.count)
 		round = commit_answer(r, &answer, e);

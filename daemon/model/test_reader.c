@@ -8,8 +8,8 @@
 #include "common/fd.h"
 #include "common/json.h"
 #include "common/utf8.h"
+#include "daemon/model/reader.h"
 #include "daemon/model/sse.h"
-#include "daemon/model/stream.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -87,8 +87,8 @@ struct script {
 /* Feed in pieces of at most size bytes after a first one of first bytes. */
 static void play(const struct script *s, size_t first, size_t size, struct buf *log)
 {
-	const struct stream_sink sink = { note, log };
-	struct stream *stream = stream_new(s->dialect, &sink);
+	const struct reader_sink sink = { note, log };
+	struct reader *reader = reader_new(s->dialect, &sink);
 	size_t at = 0, n = first;
 	struct err e = ERR_INIT;
 	int rc = 0;
@@ -96,16 +96,16 @@ static void play(const struct script *s, size_t first, size_t size, struct buf *
 	buf_reset(log);
 	while (rc == 0 && at < s->len) {
 		n = n < s->len - at ? n : s->len - at;
-		rc = stream_feed(stream, s->data + at, n, &e);
+		rc = reader_feed(reader, s->data + at, n, &e);
 		at += n;
 		n = size;
 	}
 	if (rc == 0)
-		rc = stream_end(stream, &e);
-	assert_true(rc == 0 || !stream_done(stream));
+		rc = reader_end(reader, &e);
+	assert_true(rc == 0 || !reader_done(reader));
 	if (rc)
 		buf_addf(log, "fault %s: %s\n", fault_name(e.code), e.text);
-	stream_free(&stream);
+	reader_free(&reader);
 }
 
 static void read_file(const char *dialect, const char *name, const char *suffix, char **ret,
@@ -196,7 +196,7 @@ static void calls_are_bounded(void **state)
 	struct script s = { .dialect = DIALECT_CHAT };
 
 	(void)state;
-	for (int i = 0; i < STREAM_CALLS_MAX; i++)
+	for (int i = 0; i < READER_CALLS_MAX; i++)
 		buf_addf(&script,
 		         "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":%d,"
 		         "\"function\":{\"name\":\"a\"}}]}}]}\n\n",
@@ -285,18 +285,18 @@ static void an_answer_is_bounded(void **state)
 {
 	static char comment[1 << 20];
 	auto_buf struct buf log = BUF_INIT(1 << 20);
-	const struct stream_sink sink = { note, &log };
-	struct stream *stream = stream_new(DIALECT_MESSAGES, &sink);
+	const struct reader_sink sink = { note, &log };
+	struct reader *reader = reader_new(DIALECT_MESSAGES, &sink);
 	struct err e = ERR_INIT;
 	size_t n = 0;
 
 	(void)state;
 	memset(comment, ':', sizeof(comment));
 	comment[sizeof(comment) - 1] = '\n';
-	while (n <= STREAM_BYTES_MAX && stream_feed(stream, comment, sizeof(comment), &e) == 0)
+	while (n <= READER_BYTES_MAX && reader_feed(reader, comment, sizeof(comment), &e) == 0)
 		n += sizeof(comment);
-	stream_free(&stream);
-	assert_int_equal(n, STREAM_BYTES_MAX);
+	reader_free(&reader);
+	assert_int_equal(n, READER_BYTES_MAX);
 	assert_int_equal(e.code, MODEL_FAILED);
 	assert_int_equal(log.len, 0);
 }

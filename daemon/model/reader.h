@@ -1,12 +1,12 @@
 /*
- * stream.h - what a provider says while it answers: bytes in, typed events out.
+ * reader.h - what a provider says while it answers: bytes in, typed events out.
  *
  * One reader for each wire format, all with the same events.  It allocates, but never
  * waits; pieces may be cut anywhere.  Events come in the order of the answer; what has
- * been said is only worth something when stream_end() says so.
+ * been said is only worth something when reader_end() says so.
  */
-#ifndef DAEMON_MODEL_STREAM_H
-#define DAEMON_MODEL_STREAM_H
+#ifndef DAEMON_MODEL_READER_H
+#define DAEMON_MODEL_READER_H
 
 #include "common/err.h"
 #include "daemon/model/fault.h"
@@ -15,9 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define STREAM_BYTES_MAX ((size_t)64 << 20) /* of one answer, as it comes over the wire */
-#define STREAM_CALLS_MAX 64                 /* tool calls in one answer */
-#define STREAM_NAME_MAX  64                 /* bytes of a tool's name */
+#define READER_BYTES_MAX ((size_t)64 << 20) /* of one answer, as it comes over the wire */
+#define READER_CALLS_MAX 64                 /* tool calls in one answer */
+#define READER_NAME_MAX  64                 /* bytes of a tool's name */
 
 enum dialect {
 	DIALECT_CHAT,      /* "chat-completions" */
@@ -60,24 +60,24 @@ struct said {
 	struct usage usage;
 };
 
-struct stream;
+struct reader;
 
-struct stream_sink {
+struct reader_sink {
 	void (*said)(void *ctx, const struct said *said);
 	void *ctx;
 };
 
 /* sink's members must outlive the stream.  Never NULL: without memory the program ends. */
-struct stream *stream_new(enum dialect dialect, const struct stream_sink *sink);
-void stream_free(struct stream **s);
+struct reader *reader_new(enum dialect dialect, const struct reader_sink *sink);
+void reader_free(struct reader **s);
 
 /* -1 with a code of fault.h: the answer is of no use. */
-int stream_feed(struct stream *s, const char *data, size_t len, struct err *e) must_check;
+int reader_feed(struct reader *s, const char *data, size_t len, struct err *e) must_check;
 
 /* The provider has said its last word; what may still come is not needed. */
-bool stream_done(const struct stream *s);
+bool reader_done(const struct reader *s);
 
 /* There are no more bytes.  -1 when the answer is not whole. */
-int stream_end(struct stream *s, struct err *e) must_check;
+int reader_end(struct reader *s, struct err *e) must_check;
 
 #endif

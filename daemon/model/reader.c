@@ -1,20 +1,20 @@
-#include "daemon/model/stream.h"
+#include "daemon/model/reader.h"
 
-#include "daemon/model/stream_format.h"
+#include "daemon/model/reader_format.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct stream *stream_new(enum dialect dialect, const struct stream_sink *sink)
+struct reader *reader_new(enum dialect dialect, const struct reader_sink *sink)
 {
-	static int (*const events[])(struct stream * s, const struct json *event, struct err *e) = {
+	static int (*const events[])(struct reader * s, const struct json *event, struct err *e) = {
 		[DIALECT_CHAT] = chat_event,
 		[DIALECT_RESPONSES] = responses_event,
 		[DIALECT_MESSAGES] = messages_event,
 	};
-	struct stream *s = calloc(1, sizeof(*s));
+	struct reader *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		abort();
@@ -24,7 +24,7 @@ struct stream *stream_new(enum dialect dialect, const struct stream_sink *sink)
 	return s;
 }
 
-void stream_free(struct stream **s)
+void reader_free(struct reader **s)
 {
 	if (!*s)
 		return;
@@ -35,12 +35,12 @@ void stream_free(struct stream **s)
 
 /* -- what formats say -------------------------------------------------------------------- */
 
-int stream_malformed(struct err *e, const char *what)
+int reader_malformed(struct err *e, const char *what)
 {
 	return err_set(e, MODEL_MALFORMED, "the provider's answer is malformed: %s", what);
 }
 
-uint64_t stream_count(const struct json *v)
+uint64_t reader_count(const struct json *v)
 {
 	int64_t n = json_int(v);
 
@@ -52,24 +52,24 @@ static uint64_t detail(const struct json *usage, const char *total, const char *
 	char details[64];
 
 	(void)snprintf(details, sizeof(details), "%s_details", total);
-	return stream_count(json_get(json_get(usage, details), name));
+	return reader_count(json_get(json_get(usage, details), name));
 }
 
-void stream_usage_of(struct stream *s, const struct json *usage, const char *input,
+void reader_usage_of(struct reader *s, const struct json *usage, const char *input,
                      const char *output)
 {
 	const struct usage found = {
-		.input = stream_count(json_get(usage, input)),
-		.output = stream_count(json_get(usage, output)),
+		.input = reader_count(json_get(usage, input)),
+		.output = reader_count(json_get(usage, output)),
 		.cached = detail(usage, input, "cached_tokens"),
 		.reasoning = detail(usage, output, "reasoning_tokens"),
 	};
 
 	if (usage && json_type(usage) == JSON_OBJECT)
-		stream_usage(s, &found);
+		reader_usage(s, &found);
 }
 
-int stream_stop_as(struct stream *s, const struct stop_row *rows, const char *reason, struct err *e)
+int reader_stop_as(struct reader *s, const struct stop_row *rows, const char *reason, struct err *e)
 {
 	for (; rows->reason; rows++) {
 		if (strcmp(rows->reason, reason) != 0)
@@ -77,28 +77,28 @@ int stream_stop_as(struct stream *s, const struct stop_row *rows, const char *re
 		s->stop = rows->stop;
 		return 0;
 	}
-	return stream_malformed(e, "it ends for a reason that is not known");
+	return reader_malformed(e, "it ends for a reason that is not known");
 }
 
-int stream_event_as(struct stream *s, const struct event_row *rows, const struct json *event,
+int reader_event_as(struct reader *s, const struct event_row *rows, const struct json *event,
                     struct err *e)
 {
 	const char *type = json_str(json_get(event, "type"));
 
 	if (!type)
-		return stream_malformed(e, "an event without a type");
+		return reader_malformed(e, "an event without a type");
 	for (; rows->type; rows++)
 		if (strcmp(rows->type, type) == 0)
 			return rows->take(s, event, e);
 	return 0;
 }
 
-static void say(struct stream *s, const struct said *said)
+static void say(struct reader *s, const struct said *said)
 {
 	s->sink.said(s->sink.ctx, said);
 }
 
-void stream_text(struct stream *s, enum said_kind kind, const struct json *text)
+void reader_text(struct reader *s, enum said_kind kind, const struct json *text)
 {
 	const struct said said = { .kind = kind,
 		                   .text = json_str(text),
@@ -109,28 +109,28 @@ void stream_text(struct stream *s, enum said_kind kind, const struct json *text)
 }
 
 /* Providers take a name back only in this alphabet. */
-static void take_name(char ret[STREAM_NAME_MAX + 1], const char *name)
+static void take_name(char ret[READER_NAME_MAX + 1], const char *name)
 {
-	(void)snprintf(ret, STREAM_NAME_MAX + 1, "%s", name);
+	(void)snprintf(ret, READER_NAME_MAX + 1, "%s", name);
 	for (char *c = ret; *c; c++)
 		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", *c))
 			*c = '_';
 }
 
-int stream_call(struct stream *s, int64_t key, const char *id, const struct json *name,
+int reader_call(struct reader *s, int64_t key, const char *id, const struct json *name,
                 struct err *e)
 {
-	char text[STREAM_NAME_MAX + 1];
+	char text[READER_NAME_MAX + 1];
 	struct said said = { .kind = SAID_CALL, .text = text, .call = s->call_count };
 	struct open_call *call;
 
 	if (s->stop)
-		return stream_malformed(e, "a tool call after its finish");
+		return reader_malformed(e, "a tool call after its finish");
 	if (!json_str_len(name))
-		return stream_malformed(e, "a tool call without a name");
-	if (s->call_count == STREAM_CALLS_MAX)
+		return reader_malformed(e, "a tool call without a name");
+	if (s->call_count == READER_CALLS_MAX)
 		return err_set(e, MODEL_FAILED, "more than %d tool calls in one answer",
-		               STREAM_CALLS_MAX);
+		               READER_CALLS_MAX);
 	call = &s->calls[s->call_count++];
 	*call = (struct open_call){ .key = key };
 	(void)snprintf(call->id, sizeof(call->id), "%s", id ? id : "");
@@ -140,7 +140,7 @@ int stream_call(struct stream *s, int64_t key, const char *id, const struct json
 	return 0;
 }
 
-struct open_call *stream_find(struct stream *s, int64_t key)
+struct open_call *reader_find(struct reader *s, int64_t key)
 {
 	for (unsigned int i = s->call_count; i-- > 0;)
 		if (s->calls[i].key == key && !s->calls[i].ended)
@@ -148,7 +148,7 @@ struct open_call *stream_find(struct stream *s, int64_t key)
 	return NULL;
 }
 
-void stream_arguments(struct stream *s, struct open_call *call, const char *text, size_t len)
+void reader_arguments(struct reader *s, struct open_call *call, const char *text, size_t len)
 {
 	const struct said said = { .kind = SAID_ARGUMENTS,
 		                   .call = (unsigned int)(call - s->calls),
@@ -161,7 +161,7 @@ void stream_arguments(struct stream *s, struct open_call *call, const char *text
 	say(s, &said);
 }
 
-void stream_call_end(struct stream *s, struct open_call *call)
+void reader_call_end(struct reader *s, struct open_call *call)
 {
 	const struct said said = { .kind = SAID_CALL_END, .call = (unsigned int)(call - s->calls) };
 
@@ -171,26 +171,26 @@ void stream_call_end(struct stream *s, struct open_call *call)
 	say(s, &said);
 }
 
-void stream_usage(struct stream *s, const struct usage *usage)
+void reader_usage(struct reader *s, const struct usage *usage)
 {
 	s->usage = *usage;
 	s->usage_said = true;
 }
 
-void stream_stop(struct stream *s, enum stop stop)
+void reader_stop(struct reader *s, enum stop stop)
 {
 	s->stop = stop;
 }
 
-int stream_finish(struct stream *s, struct err *e)
+int reader_finish(struct reader *s, struct err *e)
 {
 	const struct said usage = { .kind = SAID_USAGE, .usage = s->usage };
 	const struct said stop = { .kind = SAID_STOP, .stop = s->stop };
 
 	if (s->stop == STOP_NONE)
-		return stream_malformed(e, "it ends without a reason for its end");
+		return reader_malformed(e, "it ends without a reason for its end");
 	for (unsigned int i = 0; i < s->call_count; i++)
-		stream_call_end(s, &s->calls[i]);
+		reader_call_end(s, &s->calls[i]);
 	if (s->usage_said)
 		say(s, &usage);
 	say(s, &stop);
@@ -203,7 +203,7 @@ int stream_finish(struct stream *s, struct err *e)
 /* Every format of the three has objects in its events, or the word with which one ends. */
 static int take_event(void *ctx, const char *type, const char *data, size_t len, struct err *e)
 {
-	struct stream *s = ctx;
+	struct reader *s = ctx;
 	auto_json struct json *event = NULL;
 	struct err cause = ERR_INIT;
 
@@ -211,37 +211,37 @@ static int take_event(void *ctx, const char *type, const char *data, size_t len,
 	if (s->done)
 		return 0;
 	if (len == 6 && memcmp(data, "[DONE]", 6) == 0)
-		return stream_finish(s, e);
+		return reader_finish(s, e);
 	if (json_parse(data, len, &event, &cause) < 0)
-		return stream_malformed(e, cause.text);
+		return reader_malformed(e, cause.text);
 	if (json_type(event) != JSON_OBJECT)
-		return stream_malformed(e, "an event is not an object");
+		return reader_malformed(e, "an event is not an object");
 	return s->event(s, event, e);
 }
 
-int stream_feed(struct stream *s, const char *data, size_t len, struct err *e)
+int reader_feed(struct reader *s, const char *data, size_t len, struct err *e)
 {
 	const struct sse_receiver to = { take_event, s };
 
 	s->bytes += len;
-	if (s->bytes > STREAM_BYTES_MAX)
+	if (s->bytes > READER_BYTES_MAX)
 		return err_set(e, MODEL_FAILED, "the provider's answer is longer than %zu bytes",
-		               STREAM_BYTES_MAX);
+		               READER_BYTES_MAX);
 	if (sse_feed(&s->sse, data, len, &to, e) < 0)
-		return e->code == EMSGSIZE ? stream_malformed(e, "an event is too long") : -1;
+		return e->code == EMSGSIZE ? reader_malformed(e, "an event is too long") : -1;
 	return 0;
 }
 
-bool stream_done(const struct stream *s)
+bool reader_done(const struct reader *s)
 {
 	return s->done;
 }
 
-int stream_end(struct stream *s, struct err *e)
+int reader_end(struct reader *s, struct err *e)
 {
 	if (s->done)
 		return 0;
 	if (s->stop == STOP_NONE)
 		return err_set(e, MODEL_CUT, "the provider's answer ends in the middle");
-	return stream_finish(s, e);
+	return reader_finish(s, e);
 }

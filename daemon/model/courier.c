@@ -1,0 +1,251 @@
+#include "daemon/model/courier.h"
+
+#include "common/fd.h"
+#include "common/log.h"
+#include "daemon/confine/confine.h"
+#include "daemon/launcher/child.h"
+#include "daemon/model/courier_request.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define AUTHORITIES     "/etc/ssl/certs/ca-certificates.crt"
+#define AUTHORITIES_MAX ((size_t)16 << 20)
+#define PASS_MS         1000 /* longest sleep of the loop */
+
+struct post {
+	struct courier courier;
+	int sock;
+	struct courier_request *requests[COURIER_REQUESTS_MAX];
+	size_t count;
+	bool over; /* the server is gone */
+};
+
+/* -- the loop --------------------------------------------------------------------------------- */
+
+/* One descriptor comes with each message; too many requests are closed at once. */
+static void take_request(struct post *p)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	char word;
+	struct iovec iov = { &word, 1 };
+	struct msghdr m = { .msg_iov = &iov,
+		            .msg_iovlen = 1,
+		            .msg_control = control.bytes,
+		            .msg_controllen = sizeof(control.bytes) };
+	ssize_t n = recvmsg(p->sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+	int fd = -1;
+
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		p->over = true;
+	if (!c || c->cmsg_type != SCM_RIGHTS)
+		return;
+	memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+	if (p->count == COURIER_REQUESTS_MAX) {
+		fd_close(&fd);
+		return;
+	}
+	p->requests[p->count] = courier_request_new(&p->courier, fd);
+	if (p->requests[p->count])
+		p->count++;
+}
+
+static void take_results(const struct post *p)
+{
+	const CURLMsg *m;
+	int left;
+
+	while ((m = curl_multi_info_read(p->courier.multi, &left))) {
+		struct courier_request *r = NULL;
+
+		if (m->msg != CURLMSG_DONE)
+			continue;
+		(void)curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &r);
+		courier_request_done(r, m->data.result);
+	}
+}
+
+static void forget_ended(struct post *p)
+{
+	for (size_t i = p->count; i-- > 0;) {
+		if (p->requests[i]->state != COURIER_OVER)
+			continue;
+		courier_request_free(&p->requests[i]);
+		p->requests[i] = p->requests[--p->count];
+	}
+}
+
+static void serve_sockets(struct post *p, const struct curl_waitfd *fds, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (fds[i].revents & ~CURL_WAIT_POLLOUT)
+			courier_request_read(p->requests[i]);
+		courier_request_write(p->requests[i]);
+	}
+}
+
+static void pass(struct post *p)
+{
+	struct curl_waitfd fds[COURIER_REQUESTS_MAX + 1];
+	size_t n = p->count;
+	int running;
+
+	for (size_t i = 0; i < n; i++)
+		fds[i] = (struct curl_waitfd){
+			.fd = p->requests[i]->fd,
+			.events = (short)(CURL_WAIT_POLLIN |
+			                  (p->requests[i]->out.len ? CURL_WAIT_POLLOUT : 0)),
+		};
+	fds[n] = (struct curl_waitfd){ .fd = p->sock, .events = CURL_WAIT_POLLIN };
+	(void)curl_multi_poll(p->courier.multi, fds, (unsigned int)n + 1, PASS_MS, NULL);
+	serve_sockets(p, fds, n);
+	forget_ended(p);
+	if (fds[n].revents)
+		take_request(p);
+	(void)curl_multi_perform(p->courier.multi, &running);
+	take_results(p);
+	for (size_t i = 0; i < p->count; i++)
+		courier_request_write(p->requests[i]);
+	forget_ended(p);
+}
+
+/* -- the start --------------------------------------------------------------------------------- */
+
+/* SSL_CERT_FILE names another file, as for other programs. */
+static int read_authorities(struct courier *c, struct err *e)
+{
+	const char *path = getenv("SSL_CERT_FILE");
+	auto_close int fd = -1;
+
+	for (size_t i = 0; i < c->models->n; i++) {
+		if (!c->models->v[i].secure)
+			continue;
+		path = path && *path ? path : AUTHORITIES;
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			return err_errno(e, "%s: authorities for https; install ca-certificates",
+			                 path);
+		return fd_read_all(fd, AUTHORITIES_MAX, &c->authorities, &c->authorities_len, e);
+	}
+	return 0;
+}
+
+/* Where proxies listen, as the environment says; curl reads the same names. */
+static size_t proxy_ports(uint16_t *ports)
+{
+	static const char *const names[] = { "http_proxy", "https_proxy", "HTTPS_PROXY",
+		                             "all_proxy", "ALL_PROXY" };
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		const char *proxy = getenv(names[i]);
+		const char *colon = proxy ? strrchr(proxy, ':') : NULL;
+		long port = colon ? strtol(colon + 1, NULL, 10) : 0;
+
+		if (proxy && *proxy)
+			ports[n++] = (uint16_t)(port > 0 && port <= 65535 ? port : 1080);
+	}
+	return n;
+}
+
+static int confine(const struct models *models, enum confine_mode mode, struct err *e)
+{
+	uint16_t ports[MODELS_MAX + 8];
+	size_t n = proxy_ports(ports);
+
+	for (size_t i = 0; i < models->n; i++)
+		ports[n++] = models->v[i].port;
+	ports[n++] = 53;
+	return confine_courier(mode, ports, n, e);
+}
+
+static int prepare(struct post *p, const struct models *models, enum confine_mode mode,
+                   struct err *e)
+{
+	p->courier.models = models;
+	for (size_t i = 0; i < models->n; i++)
+		if (models_key(&models->v[i], p->courier.keys[i], e) < 0)
+			return -1;
+	if (read_authorities(&p->courier, e) < 0)
+		return -1;
+	if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+		return err_set(e, EIO, "libcurl does not start");
+	p->courier.multi = curl_multi_init();
+	if (!p->courier.multi)
+		return err_set(e, ENOMEM, "no memory for libcurl");
+	return confine(models, mode, e);
+}
+
+static void run(int sock, const struct models *models, enum confine_mode mode)
+{
+	struct post *p = calloc(1, sizeof(*p));
+	struct err e = ERR_INIT;
+
+	if (!p)
+		_exit(1);
+	p->sock = sock;
+	if (prepare(p, models, mode, &e) < 0) {
+		(void)send(sock, e.text, strlen(e.text) + 1, MSG_NOSIGNAL);
+		_exit(1);
+	}
+	if (send(sock, "", 1, MSG_NOSIGNAL) != 1)
+		_exit(1);
+	while (!p->over)
+		pass(p);
+	/* Threads that look names up may go on for a while; nobody waits for them. */
+	_exit(0);
+}
+
+struct birth {
+	const struct models *models;
+	enum confine_mode mode;
+	pid_t server;
+};
+
+static void be_courier(int sock, const struct birth *b)
+{
+	child_begin(b->server);
+	(void)signal(SIGPIPE, SIG_IGN);
+	fd_close_from(STDERR_FILENO + 1, &sock, 1);
+	run(sock, b->models, b->mode);
+}
+
+int courier_start(const struct models *models, enum confine_mode mode, int *ret_sock, struct err *e)
+{
+	const struct birth birth = { models, mode, getpid() };
+	int ends[2];
+	pid_t pid;
+	char said[sizeof(e->text)] = "";
+	ssize_t n;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+		return err_errno(e, "make a socket for the courier");
+	pid = fork();
+	if (pid == 0)
+		be_courier(ends[1], &birth);
+	fd_close(&ends[1]);
+	if (pid < 0) {
+		fd_close(&ends[0]);
+		return err_errno(e, "fork the courier");
+	}
+	do
+		n = recv(ends[0], said, sizeof(said) - 1, 0);
+	while (n < 0 && errno == EINTR);
+	if (n == 1 && !said[0]) {
+		*ret_sock = ends[0];
+		return 0;
+	}
+	fd_close(&ends[0]);
+	return err_set(e, EPROTO, "the courier does not start: %s",
+	               n > 0 ? said : "it ended without a word");
+}

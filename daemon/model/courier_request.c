@@ -1,0 +1,357 @@
+#include "daemon/model/courier_request.h"
+
+#include "common/fd.h"
+#include "daemon/model/fault.h"
+#include "daemon/model/prompt.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CONNECT_MS   20000L /* name, connection and TLS */
+#define USER_AGENT   "cloister/0.1"
+#define HEADER_BYTES 1400 /* of one line: a key and what stands before it */
+
+struct courier_request *courier_request_new(const struct courier *c, int fd)
+{
+	struct courier_request *r = calloc(1, sizeof(*r));
+
+	if (!r) {
+		fd_close(&fd);
+		return NULL;
+	}
+	r->courier = c;
+	r->fd = fd;
+	r->body = (struct buf)BUF_INIT(PROMPT_BYTES_MAX);
+	r->out = (struct buf)BUF_INIT(2 * COURIER_OUT_MAX);
+	return r;
+}
+
+/* Taking the handle out of the multi handle is what closes the connection. */
+static void drop_easy(struct courier_request *r)
+{
+	if (!r->easy)
+		return;
+	(void)curl_multi_remove_handle(r->courier->multi, r->easy);
+	curl_easy_cleanup(r->easy);
+	r->easy = NULL;
+	curl_slist_free_all(r->headers);
+	r->headers = NULL;
+}
+
+void courier_request_free(struct courier_request **at)
+{
+	struct courier_request *r = *at;
+
+	drop_easy(r);
+	fd_close(&r->fd);
+	buf_release(&r->body);
+	buf_release(&r->out);
+	free(r);
+	*at = NULL;
+}
+
+/* -- to the server ---------------------------------------------------------------------------- */
+
+static void put_piece(struct courier_request *r, enum courier_piece_kind kind, const void *data,
+                      size_t len)
+{
+	const struct courier_piece piece = { kind, (uint32_t)len };
+
+	buf_add(&r->out, &piece, sizeof(piece));
+	buf_add(&r->out, data, len);
+}
+
+static void put_body(struct courier_request *r, const struct buf *bytes)
+{
+	size_t at = 0;
+
+	while (at < bytes->len) {
+		size_t n = bytes->len - at;
+
+		n = n < COURIER_PIECE_MAX ? n : COURIER_PIECE_MAX;
+		put_piece(r, COURIER_BODY, bytes->data + at, n);
+		at += n;
+	}
+}
+
+static void finish(struct courier_request *r, int code, const char *text)
+{
+	struct courier_end end = { .code = code };
+	auto_buf struct buf clean = BUF_INIT(2048);
+	struct redact redact;
+
+	redact_init(&redact, r->redact.secret ? r->redact.secret : "");
+	redact_take(&redact, text, strlen(text), &clean);
+	redact_end(&redact, &clean);
+	(void)snprintf(end.text, sizeof(end.text), "%s", clean.data ? clean.data : "");
+	put_piece(r, COURIER_END, &end, sizeof(end));
+	r->state = COURIER_ENDING;
+	courier_request_write(r);
+}
+
+void courier_request_write(struct courier_request *r)
+{
+	while (r->out.len && r->state != COURIER_OVER) {
+		ssize_t n = send(r->fd, r->out.data, r->out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			break;
+		if (n < 0)
+			r->state = COURIER_OVER;
+		else
+			buf_consume(&r->out, (size_t)n);
+	}
+	if (buf_failed(&r->out) || (r->state == COURIER_ENDING && !r->out.len))
+		r->state = COURIER_OVER;
+	if (r->paused && r->state == COURIER_RUNNING && r->out.len < COURIER_OUT_MAX / 2) {
+		r->paused = false;
+		(void)curl_easy_pause(r->easy, CURLPAUSE_CONT);
+	}
+}
+
+/* -- from the provider ------------------------------------------------------------------------ */
+
+static void put_head(struct courier_request *r)
+{
+	struct courier_head head = { .retry_after = -1 };
+	const char *type = NULL;
+	curl_off_t after = 0;
+	long status = 0;
+
+	if (r->head_sent)
+		return;
+	(void)curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &status);
+	(void)curl_easy_getinfo(r->easy, CURLINFO_RETRY_AFTER, &after);
+	(void)curl_easy_getinfo(r->easy, CURLINFO_CONTENT_TYPE, &type);
+	head.status = (int32_t)status;
+	if (after > 0)
+		head.retry_after = (int32_t)(after < INT32_MAX ? after : INT32_MAX);
+	head.is_stream = type && strncasecmp(type, "text/event-stream", 17) == 0;
+	r->head_sent = true;
+	put_piece(r, COURIER_HEAD, &head, sizeof(head));
+}
+
+static size_t take_bytes(char *data, size_t size, size_t count, void *ctx)
+{
+	struct courier_request *r = ctx;
+	auto_buf struct buf clean = BUF_INIT((size_t)4 * CURL_MAX_WRITE_SIZE);
+
+	(void)size; /* 1 */
+	if (r->out.len >= COURIER_OUT_MAX) {
+		r->paused = true;
+		return CURL_WRITEFUNC_PAUSE;
+	}
+	put_head(r);
+	redact_take(&r->redact, data, count, &clean);
+	put_body(r, &clean);
+	return buf_failed(&clean) || buf_failed(&r->out) ? 0 : count;
+}
+
+/* Which of our faults a result of curl is: what no second try mends, and all the rest. */
+static int code_of(CURLcode result, bool answered)
+{
+	static const CURLcode final[] = {
+		CURLE_PEER_FAILED_VERIFICATION,
+		CURLE_SSL_CACERT_BADFILE,
+		CURLE_SSL_ISSUER_ERROR,
+		CURLE_URL_MALFORMAT,
+	};
+
+	if (result == CURLE_OK)
+		return 0;
+	for (size_t i = 0; i < ARRAY_LEN(final); i++)
+		if (final[i] == result)
+			return MODEL_FAILED;
+	/* The second is what it says of HTTP/0.9, which is what is not HTTP at all. */
+	if (result == CURLE_WEIRD_SERVER_REPLY || result == CURLE_UNSUPPORTED_PROTOCOL)
+		return MODEL_MALFORMED;
+	return answered ? MODEL_CUT : MODEL_UNREACHABLE;
+}
+
+void courier_request_done(struct courier_request *r, CURLcode result)
+{
+	auto_buf struct buf rest = BUF_INIT(MODEL_KEY_MAX);
+
+	if (result == CURLE_OK || r->head_sent)
+		put_head(r);
+	redact_end(&r->redact, &rest);
+	put_body(r, &rest);
+	finish(r, code_of(result, r->head_sent),
+	       result == CURLE_OK ? ""
+	       : r->why[0]        ? r->why
+	                          : curl_easy_strerror(result));
+	drop_easy(r);
+}
+
+/* -- to the provider -------------------------------------------------------------------------- */
+
+static void printf_like(2, 3) add_header(struct courier_request *r, const char *fmt, ...)
+{
+	char line[HEADER_BYTES];
+	struct curl_slist *longer;
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	longer = curl_slist_append(r->headers, line);
+	explicit_bzero(line, sizeof(line));
+	if (!longer)
+		abort();
+	r->headers = longer;
+}
+
+static void add_headers(struct courier_request *r, const struct declared_model *m)
+{
+	bool messages = m->dialect == DIALECT_MESSAGES;
+	bool versioned = false;
+
+	add_header(r, "Content-Type: application/json");
+	add_header(r, "Accept: text/event-stream");
+	add_header(r, "Expect:"); /* no waiting before a large body */
+	if (r->redact.len)
+		add_header(r, messages ? "x-api-key: %s" : "Authorization: Bearer %s",
+		           r->redact.secret);
+	for (size_t i = 0; i < m->header_count; i++) {
+		add_header(r, "%s: %s", m->headers[i].name, m->headers[i].value);
+		versioned = versioned || strcasecmp(m->headers[i].name, "anthropic-version") == 0;
+	}
+	if (messages && !versioned)
+		add_header(r, "anthropic-version: 2023-06-01");
+}
+
+static void set_long(CURL *easy, CURLoption option, long value)
+{
+	if (curl_easy_setopt(easy, option, value) != CURLE_OK)
+		abort(); /* a curl that cannot be told so is not to be used */
+}
+
+static void set_pointer(CURL *easy, CURLoption option, const void *value)
+{
+	if (curl_easy_setopt(easy, option, value) != CURLE_OK)
+		abort();
+}
+
+static void set_security(CURL *easy, const struct courier *c)
+{
+	struct curl_blob authorities = { c->authorities, c->authorities_len, CURL_BLOB_NOCOPY };
+
+	set_pointer(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+	set_long(easy, CURLOPT_FOLLOWLOCATION, 0);
+	set_long(easy, CURLOPT_SSL_VERIFYPEER, 1);
+	set_long(easy, CURLOPT_SSL_VERIFYHOST, 2);
+	set_long(easy, CURLOPT_SSLVERSION, CURL_SSLVERSION_TLSv1_2);
+	if (c->authorities) {
+		set_pointer(easy, CURLOPT_CAINFO_BLOB, &authorities);
+		set_pointer(easy, CURLOPT_PROXY_CAINFO_BLOB, &authorities);
+	}
+}
+
+/*
+ * HTTP/1.1, so that a request that is given up closes its connection.  QUICK_EXIT lets a
+ * thread that looks a name up go on by itself, or removing the handle would wait for it.
+ */
+static void set_transfer(struct courier_request *r, const struct declared_model *m)
+{
+	static const char *const paths[] = {
+		[DIALECT_CHAT] = "/chat/completions",
+		[DIALECT_RESPONSES] = "/responses",
+		[DIALECT_MESSAGES] = "/messages",
+	};
+	char url[2048];
+
+	(void)snprintf(url, sizeof(url), "%s%s", m->base_url, paths[m->dialect]);
+	set_pointer(r->easy, CURLOPT_URL, url);
+	set_pointer(r->easy, CURLOPT_USERAGENT, USER_AGENT);
+	set_pointer(r->easy, CURLOPT_HTTPHEADER, r->headers);
+	set_pointer(r->easy, CURLOPT_ERRORBUFFER, r->why);
+	set_pointer(r->easy, CURLOPT_PRIVATE, r);
+	set_pointer(r->easy, CURLOPT_POSTFIELDS, r->body.data ? r->body.data : "");
+	set_long(r->easy, CURLOPT_POSTFIELDSIZE, (long)r->body.len);
+	set_long(r->easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
+	set_long(r->easy, CURLOPT_NOSIGNAL, 1);
+	set_long(r->easy, CURLOPT_QUICK_EXIT, 1);
+	set_long(r->easy, CURLOPT_TCP_KEEPALIVE, 1);
+	set_long(r->easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+	set_pointer(r->easy, CURLOPT_WRITEDATA, r);
+	if (curl_easy_setopt(r->easy, CURLOPT_WRITEFUNCTION, take_bytes) != CURLE_OK)
+		abort();
+}
+
+/* The directory has one link for each thread, and two of its own. */
+static bool too_many_threads(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/task", &st) == 0 && st.st_nlink > COURIER_THREADS_MAX + 3;
+}
+
+static void start(struct courier_request *r)
+{
+	const struct courier *c = r->courier;
+	const struct declared_model *m = &c->models->v[r->ask.model];
+
+	redact_init(&r->redact, c->keys[r->ask.model]);
+	if (too_many_threads()) {
+		finish(r, MODEL_UNREACHABLE,
+		       "name service does not answer, and too many wait for it");
+		return;
+	}
+	r->easy = curl_easy_init();
+	if (!r->easy)
+		abort();
+	add_headers(r, m);
+	set_security(r->easy, c);
+	set_transfer(r, m);
+	if (curl_multi_add_handle(c->multi, r->easy) != CURLM_OK)
+		abort();
+	r->state = COURIER_RUNNING;
+}
+
+/* -- from the server -------------------------------------------------------------------------- */
+
+static void take_body(struct courier_request *r, const char *data, size_t len)
+{
+	buf_add(&r->body, data, len);
+	if (buf_failed(&r->body) || r->body.len > r->ask.len)
+		r->state = COURIER_OVER;
+	else if (r->body.len == r->ask.len)
+		start(r);
+}
+
+static void take_ask(struct courier_request *r, const char *data, size_t len)
+{
+	size_t n = sizeof(r->ask) - r->ask_len;
+
+	n = n < len ? n : len;
+	memcpy((char *)&r->ask + r->ask_len, data, n);
+	r->ask_len += n;
+	if (r->ask_len < sizeof(r->ask))
+		return;
+	if (r->ask.model >= r->courier->models->n || r->ask.len > PROMPT_BYTES_MAX || !r->ask.len)
+		r->state = COURIER_OVER;
+	else if (len > n)
+		take_body(r, data + n, len - n);
+}
+
+/* Nothing is to come any more when it runs: what does, and the end, mean that it is given up. */
+void courier_request_read(struct courier_request *r)
+{
+	char data[65536];
+	ssize_t n = recv(r->fd, data, sizeof(data), MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0 || r->state != COURIER_READING)
+		r->state = COURIER_OVER;
+	else if (r->ask_len < sizeof(r->ask))
+		take_ask(r, data, (size_t)n);
+	else
+		take_body(r, data, (size_t)n);
+}

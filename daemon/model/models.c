@@ -1,0 +1,448 @@
+/*
+ * Reading the models.  Like the registry, nothing in it is repaired, guessed or skipped.
+ * A key that is sent in clear text belongs to whoever is on the way, so http is only for
+ * this machine, or without a key.
+ */
+#include "daemon/model/models.h"
+
+#include "common/fd.h"
+#include "common/json.h"
+#include "daemon/tenant/trusted.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define KEY_FILE_MAX  4096 /* bytes, white space around the key included */
+#define IDLE_STANDARD 300  /* seconds */
+#define IDLE_MAX      3600
+#define TOKENS_MAX    100000000
+#define PRICE_MAX     1000000.0
+#define PATH_SIZE     96
+
+struct reading {
+	struct json_faults faults;
+	const struct registry *registry;
+	struct models *models;
+	struct declared_model *m; /* the one that is read */
+	const char *path;         /* of it */
+};
+
+static const char *const dialects[] = {
+	[DIALECT_CHAT] = "chat-completions",
+	[DIALECT_RESPONSES] = "responses",
+	[DIALECT_MESSAGES] = "messages",
+};
+
+const char *dialect_name(enum dialect dialect)
+{
+	return dialects[dialect];
+}
+
+static void printf_like(3, 4) fault(struct reading *r, const char *field, const char *fmt, ...)
+{
+	char at[PATH_SIZE], text[480];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	json_path_field(at, sizeof(at), r->path, field);
+	json_fault(&r->faults, at, "%s", text);
+}
+
+/* Printable ASCII from first on. */
+static bool printable(const char *text, char first)
+{
+	for (; *text; text++)
+		if (*text < first || *text >= 0x7f)
+			return false;
+	return true;
+}
+
+/* -- fields -------------------------------------------------------------------------------- */
+
+static void read_id(struct reading *r, const char *id)
+{
+	if (!registry_model_valid(id))
+		fault(r, "id", "must be 1 to %d of letters, digits and \"-._:/\"",
+		      TENANT_MODEL_MAX);
+	else if (strcmp(id, "demo") == 0)
+		fault(r, "id", "\"demo\" is the built-in model's");
+	else if (models_find(r->models, id))
+		fault(r, "id", "the same id as of a model before it");
+	(void)snprintf(r->m->id, sizeof(r->m->id), "%s", id);
+}
+
+static void read_text(struct reading *r, const char *field, const char *text,
+                      char ret[MODEL_TEXT_MAX + 1])
+{
+	size_t len = strlen(text);
+
+	if (len < 1 || len > MODEL_TEXT_MAX)
+		fault(r, field, "%zu bytes, must be 1 to %d", len, MODEL_TEXT_MAX);
+	(void)snprintf(ret, MODEL_TEXT_MAX + 1, "%s", text);
+}
+
+static void read_dialect(struct reading *r, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(dialects); i++) {
+		if (strcmp(dialects[i], name) != 0)
+			continue;
+		r->m->dialect = (enum dialect)i;
+		return;
+	}
+	fault(r, "api", "must be chat-completions, responses or messages");
+}
+
+static bool is_local(const char *host, size_t len)
+{
+	static const char *const names[] = { "127.0.0.1", "localhost", "[::1]" };
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (strlen(names[i]) == len && strncasecmp(names[i], host, len) == 0)
+			return true;
+	return false;
+}
+
+/* ":8080" or "". */
+static bool read_port(const char *text, size_t len, bool secure, uint16_t *ret)
+{
+	unsigned int port = 0;
+
+	if (!len) {
+		*ret = secure ? 443 : 80;
+		return true;
+	}
+	if (*text != ':' || len < 2 || len > 6 || strspn(text + 1, "0123456789") < len - 1)
+		return false;
+	for (size_t i = 1; i < len; i++)
+		port = port * 10 + (unsigned int)(text[i] - '0');
+	*ret = (uint16_t)port;
+	return port >= 1 && port <= 65535;
+}
+
+static void read_url(struct reading *r, const char *url, bool has_key)
+{
+	bool secure = strncmp(url, "https://", 8) == 0, clear = strncmp(url, "http://", 7) == 0;
+	const char *host = url + (secure ? 8 : 7);
+	size_t authority, name;
+
+	if (!secure && !clear) {
+		fault(r, "baseUrl", "must begin with https:// or http://");
+		return;
+	}
+	authority = strcspn(host, "/");
+	name = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
+	if (strlen(url) > MODEL_URL_MAX || !printable(url, 0x21) || strpbrk(url, "@?#\\") ||
+	    url[strlen(url) - 1] == '/' || name > authority || !name)
+		fault(r, "baseUrl",
+		      "must be a URL of at most %d bytes without user, query, fragment and a slash "
+		      "at its end",
+		      MODEL_URL_MAX);
+	else if (!read_port(host + name, authority - name, secure, &r->m->port))
+		fault(r, "baseUrl", "its port must be 1 to 65535");
+	else if (clear && has_key && !is_local(host, name))
+		fault(r, "baseUrl",
+		      "http would show the key to everybody on the way; only to 127.0.0.1, "
+		      "localhost and [::1], or without apiKeyFile");
+	r->m->secure = secure;
+	(void)snprintf(r->m->base_url, sizeof(r->m->base_url), "%s", url);
+}
+
+static void read_number(struct reading *r, const char *field, const struct json *v, int64_t max,
+                        int64_t *ret)
+{
+	*ret = json_int(v);
+	if (*ret < 1 || *ret > max)
+		fault(r, field, "must be 1 to %lld", (long long)max);
+}
+
+/* -- keys ---------------------------------------------------------------------------------- */
+
+static const char *take_key(char *data, size_t len, char ret[MODEL_KEY_MAX + 1])
+{
+	char *end = data + len;
+
+	while (end > data && strchr(" \t\r\n", end[-1]))
+		*--end = '\0';
+	data += strspn(data, " \t\r\n");
+	if (data >= end)
+		return "the key is empty";
+	len = (size_t)(end - data);
+	if (strlen(data) != len || !printable(data, 0x21) || strpbrk(data, "\"\\"))
+		return "the key must be printable ASCII without spaces, quotes and backslashes";
+	if (len < MODEL_KEY_MIN || len > MODEL_KEY_MAX)
+		return "the key must have 8 to 1,024 bytes";
+	memcpy(ret, data, len + 1);
+	return NULL;
+}
+
+int models_key(const struct declared_model *m, char ret[MODEL_KEY_MAX + 1], struct err *e)
+{
+	auto_free char *data = NULL;
+	const char *wrong;
+	size_t len;
+
+	ret[0] = '\0';
+	if (!m->api_key_file[0])
+		return 0;
+	if (trusted_read(m->api_key_file, TRUSTED_SECRET, KEY_FILE_MAX, &data, &len, e) < 0)
+		return -1;
+	wrong = take_key(data, len, ret);
+	sodium_memzero(data, len);
+	return wrong ? err_set(e, EINVAL, "%.200s: %s", m->api_key_file, wrong) : 0;
+}
+
+static void read_key(struct reading *r, const char *file)
+{
+	char key[MODEL_KEY_MAX + 1];
+	struct err e = ERR_INIT;
+
+	if (trusted_path_check(file, &e) < 0) {
+		fault(r, "apiKeyFile", "%s", e.text);
+		return;
+	}
+	(void)snprintf(r->m->api_key_file, sizeof(r->m->api_key_file), "%s", file);
+	if (models_key(r->m, key, &e) < 0)
+		fault(r, "apiKeyFile", "%s", e.text);
+	sodium_memzero(key, sizeof(key));
+	for (size_t i = 0; r->registry && i < registry_count(r->registry); i++)
+		if (trusted_path_inside(file, registry_at(r->registry, i)->workspace))
+			fault(r, "apiKeyFile",
+			      "lies in the workspace of %s, where the tenant can read it",
+			      registry_at(r->registry, i)->name);
+}
+
+/* -- the rest of a model ----------------------------------------------------------------------- */
+
+static void read_price(struct reading *r, const char *name, const struct json *v, double *ret)
+{
+	char field[32];
+
+	*ret = v ? json_double(v) : -1;
+	(void)snprintf(field, sizeof(field), "prices.%s", name);
+	if (v && (*ret < 0 || *ret > PRICE_MAX))
+		fault(r, field, "must be 0 to %.0f", PRICE_MAX);
+}
+
+static void read_prices(struct reading *r, const struct json *v)
+{
+	static const struct json_field fields[] = {
+		{ "input", JSON_DOUBLE, .required = true },
+		{ "output", JSON_DOUBLE, .required = true },
+		{ "cached", JSON_DOUBLE },
+	};
+	const struct json *found[ARRAY_LEN(fields)] = { NULL };
+	char at[PATH_SIZE];
+
+	json_path_field(at, sizeof(at), r->path, "prices");
+	if (v)
+		(void)json_fields(v, at, fields, ARRAY_LEN(fields), found, &r->faults);
+	read_price(r, "input", found[0], &r->m->input_price);
+	read_price(r, "output", found[1], &r->m->output_price);
+	read_price(r, "cached", found[2], &r->m->cached_price);
+}
+
+/* Those that the request itself is made of, or that carry the key. */
+static bool reserved(const char *name)
+{
+	static const char *const names[] = {
+		"accept",
+		"authorization",
+		"connection",
+		"content-encoding",
+		"content-length",
+		"content-type",
+		"cookie",
+		"expect",
+		"host",
+		"proxy-authorization",
+		"te",
+		"trailer",
+		"transfer-encoding",
+		"upgrade",
+		"x-api-key",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (strcasecmp(names[i], name) == 0)
+			return true;
+	return false;
+}
+
+static void take_header(struct declared_model *m, const char *name, const char *value)
+{
+	struct model_header *h = &m->headers[m->header_count++];
+
+	(void)snprintf(h->name, sizeof(h->name), "%s", name);
+	(void)snprintf(h->value, sizeof(h->value), "%s", value);
+}
+
+static void read_header(void *ctx, const char *name, const struct json *v)
+{
+	struct reading *r = ctx;
+	const char *value = json_str(v);
+	char field[64];
+
+	(void)snprintf(field, sizeof(field), "headers.%.40s", name);
+	if (!*name || strlen(name) > MODEL_HEADER_MAX ||
+	    strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") !=
+	            strlen(name))
+		fault(r, "headers", "a name is not 1 to 64 of letters, digits, \"-\" and \"_\"");
+	else if (reserved(name))
+		fault(r, field, "is not the operator's to set");
+	else if (!value || !*value || strlen(value) > MODEL_TEXT_MAX || !printable(value, 0x20))
+		fault(r, field, "must be 1 to %d bytes of printable ASCII", MODEL_TEXT_MAX);
+	else if (r->m->header_count == MODEL_HEADERS)
+		fault(r, "headers", "more than %d of them", MODEL_HEADERS);
+	else
+		take_header(r->m, name, value);
+}
+
+enum field {
+	FIELD_ID,
+	FIELD_LABEL,
+	FIELD_API,
+	FIELD_URL,
+	FIELD_MODEL,
+	FIELD_KEY,
+	FIELD_WINDOW,
+	FIELD_OUTPUT,
+	FIELD_PRICES,
+	FIELD_HEADERS,
+	FIELD_IDLE,
+	FIELDS,
+};
+
+static const struct json_field fields[FIELDS] = {
+	[FIELD_ID] = { "id", JSON_STRING, .required = true },
+	[FIELD_LABEL] = { "label", JSON_STRING, .required = true },
+	[FIELD_API] = { "api", JSON_STRING, .required = true },
+	[FIELD_URL] = { "baseUrl", JSON_STRING, .required = true },
+	[FIELD_MODEL] = { "model", JSON_STRING, .required = true },
+	[FIELD_KEY] = { "apiKeyFile", JSON_STRING },
+	[FIELD_WINDOW] = { "contextWindow", JSON_INT, .required = true },
+	[FIELD_OUTPUT] = { "maxOutputTokens", JSON_INT, .required = true },
+	[FIELD_PRICES] = { "prices", JSON_OBJECT },
+	[FIELD_HEADERS] = { "headers", JSON_OBJECT },
+	[FIELD_IDLE] = { "idleSeconds", JSON_INT },
+};
+
+static void read_strings(struct reading *r, const struct json *const found[FIELDS])
+{
+	if (found[FIELD_ID])
+		read_id(r, json_str(found[FIELD_ID]));
+	if (found[FIELD_LABEL])
+		read_text(r, "label", json_str(found[FIELD_LABEL]), r->m->label);
+	if (found[FIELD_API])
+		read_dialect(r, json_str(found[FIELD_API]));
+	if (found[FIELD_URL])
+		read_url(r, json_str(found[FIELD_URL]), found[FIELD_KEY] != NULL);
+	if (found[FIELD_MODEL])
+		read_text(r, "model", json_str(found[FIELD_MODEL]), r->m->model);
+	if (found[FIELD_KEY])
+		read_key(r, json_str(found[FIELD_KEY]));
+}
+
+static void read_model(struct reading *r, const struct json *v)
+{
+	const struct json *found[FIELDS];
+	struct declared_model *m = r->m;
+	int64_t idle = IDLE_STANDARD;
+
+	(void)json_fields(v, r->path, fields, FIELDS, found, &r->faults);
+	read_strings(r, found);
+	if (found[FIELD_WINDOW])
+		read_number(r, "contextWindow", found[FIELD_WINDOW], TOKENS_MAX,
+		            &m->context_window);
+	if (found[FIELD_OUTPUT])
+		read_number(r, "maxOutputTokens", found[FIELD_OUTPUT], TOKENS_MAX,
+		            &m->max_output_tokens);
+	if (m->context_window && m->max_output_tokens > m->context_window)
+		fault(r, "maxOutputTokens", "is more than contextWindow");
+	read_prices(r, found[FIELD_PRICES]);
+	json_each(found[FIELD_HEADERS], read_header, r);
+	if (found[FIELD_IDLE])
+		read_number(r, "idleSeconds", found[FIELD_IDLE], IDLE_MAX, &idle);
+	m->idle_ms = (unsigned int)idle * 1000;
+}
+
+/* -- the whole --------------------------------------------------------------------------------- */
+
+static void read_document(struct reading *r, const struct json *document)
+{
+	static const struct json_field whole[] = {
+		{ "version", JSON_INT, .required = true },
+		{ "models", JSON_ARRAY, .required = true },
+	};
+	const struct json *found[ARRAY_LEN(whole)];
+	size_t n;
+
+	(void)json_fields(document, "", whole, ARRAY_LEN(whole), found, &r->faults);
+	if (found[0] && json_int(found[0]) != 1)
+		json_fault(&r->faults, "version", "must be 1");
+	n = json_len(found[1]);
+	if (found[1] && (n < 1 || n > MODELS_MAX))
+		json_fault(&r->faults, "models", "%zu entries, must be 1 to %d", n, MODELS_MAX);
+	for (size_t i = 0; i < n && i < MODELS_MAX; i++) {
+		char at[32];
+
+		json_path_index(at, sizeof(at), "models", i);
+		r->path = at;
+		r->m = &r->models->v[i];
+		read_model(r, json_at(found[1], i));
+		r->models->n = i + 1; /* so that it is compared with those before it only */
+	}
+}
+
+static int open_document(const char *path, struct json **ret, struct err *e)
+{
+	auto_free char *text = NULL;
+	size_t len;
+
+	if (trusted_read(path, TRUSTED_CONFIG, MODELS_MAX_BYTES, &text, &len, e) < 0)
+		return -1;
+	return json_parse(text, len, ret, e) < 0 ? err_wrap(e, "%.200s", path) : 0;
+}
+
+int models_load(const char *path, const struct registry *registry, struct models **ret,
+                void (*line)(void *ctx, const char *line), void *ctx, struct err *e)
+{
+	struct json_lines to = { .line = line, .ctx = ctx };
+	struct reading r = { .faults = { .report = json_report_line, .ctx = &to },
+		             .registry = registry };
+	auto_json struct json *document = NULL;
+	struct err cause = ERR_INIT;
+
+	if (sodium_init() < 0 || !(r.models = calloc(1, sizeof(*r.models))))
+		abort();
+	if (open_document(path, &document, &cause) < 0)
+		json_fault(&r.faults, "", "%s", cause.text);
+	else
+		read_document(&r, document);
+	if (!r.faults.count) {
+		*ret = r.models;
+		return 0;
+	}
+	models_free(&r.models);
+	return err_set(e, EINVAL, "%.200s: %zu fault%s", path, r.faults.count,
+	               r.faults.count == 1 ? "" : "s");
+}
+
+const struct declared_model *models_find(const struct models *m, const char *id)
+{
+	for (size_t i = 0; i < m->n; i++)
+		if (strcmp(m->v[i].id, id) == 0)
+			return &m->v[i];
+	return NULL;
+}
+
+void models_free(struct models **m)
+{
+	free(*m);
+	*m = NULL;
+}

@@ -1,0 +1,199 @@
+/* Files of models in a directory of the test's own; "@" stands for it. */
+#include "common/test.h"
+
+#include "common/buf.h"
+#include "common/fd.h"
+#include "daemon/model/models.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define KEY "sk-0123456789/abcdef+="
+
+static char world[64];
+
+static void expand(struct buf *out, const char *text)
+{
+	for (; *text; text++) {
+		if (*text == '@')
+			buf_adds(out, world);
+		else
+			buf_addc(out, *text);
+	}
+}
+
+static void put(const char *name, mode_t mode, const char *text)
+{
+	auto_buf struct buf path = BUF_INIT(256), content = BUF_INIT(1 << 16);
+	struct err e = ERR_INIT;
+	auto_close int fd = -1;
+
+	buf_addf(&path, "%s/%s", world, name);
+	expand(&content, text);
+	(void)unlink(path.data);
+	fd = open(path.data, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(fd_write_all(fd, content.data ? content.data : "", content.len, &e), 0);
+	assert_int_equal(fchmod(fd, mode), 0);
+}
+
+static const char *const files[] = { "models.json", "key", "open", "short", "spaced", "empty" };
+
+static int begin_world(void **state)
+{
+	(void)state;
+	(void)snprintf(world, sizeof(world), "/tmp/models-XXXXXX");
+	if (!mkdtemp(world))
+		return -1;
+	put("key", 0600, "\n " KEY "\r\n");
+	put("open", 0644, KEY);
+	put("short", 0600, "1234567");
+	put("spaced", 0600, "sk-0123 456789");
+	put("empty", 0600, " \n");
+	return 0;
+}
+
+static int end_world(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		char path[128];
+
+		(void)snprintf(path, sizeof(path), "%s/%s", world, files[i]);
+		(void)unlink(path);
+	}
+	return rmdir(world);
+}
+
+static void gather(void *ctx, const char *line)
+{
+	buf_adds(ctx, line);
+	buf_addc(ctx, '\n');
+}
+
+static struct models *load(const char *text, const char *faults)
+{
+	auto_buf struct buf want = BUF_INIT(1 << 16), got = BUF_INIT(1 << 16);
+	struct models *m = NULL;
+	struct err e = ERR_INIT;
+	char path[128];
+
+	put("models.json", 0600, text);
+	(void)snprintf(path, sizeof(path), "%s/models.json", world);
+	expand(&want, faults);
+	buf_adds(&want, "");
+	buf_adds(&got, "");
+	assert_int_equal(models_load(path, NULL, &m, gather, &got, &e), *faults ? -1 : 0);
+	assert_string_equal(got.data, want.data);
+	assert_null(strstr(got.data, KEY));
+	return m;
+}
+
+#define HEAD "{\"version\":1,\"models\":[{\"id\":\"a\",\"label\":\"A\",\"api\":\"messages\","
+#define REST "\"model\":\"m\",\"contextWindow\":1000,\"maxOutputTokens\":100"
+#define URL  "\"baseUrl\":\"https://api.example/v1\","
+
+static void a_whole_model(void **state)
+{
+	struct models *m = load(
+		HEAD URL REST ",\"apiKeyFile\":\"@/key\",\"prices\":{\"input\":3,\"output\":15.5},"
+			      "\"headers\":{\"X-A\":\"b c\"},\"idleSeconds\":7},{\"id\":\"b/c:1\","
+			      "\"label\":\"B\",\"api\":\"responses\",\"baseUrl\":"
+			      "\"http://[::1]:8080/x\"," REST "}]}",
+		"");
+	const struct declared_model *a = models_find(m, "a"), *b = models_find(m, "b/c:1");
+	char key[MODEL_KEY_MAX + 1];
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(m->n, 2);
+	assert_null(models_find(m, "c"));
+	assert_int_equal(a->dialect, DIALECT_MESSAGES);
+	assert_true(a->secure && a->port == 443);
+	assert_int_equal(a->idle_ms, 7000);
+	assert_true(a->input_price == 3 && a->output_price == 15.5 && a->cached_price == -1);
+	assert_string_equal(a->headers[0].name, "X-A");
+	assert_string_equal(a->headers[0].value, "b c");
+	assert_int_equal(models_key(a, key, &e), 0);
+	assert_string_equal(key, KEY);
+	assert_true(!b->secure && b->port == 8080 && b->idle_ms == 300000);
+	assert_int_equal(models_key(b, key, &e), 0);
+	assert_string_equal(key, "");
+	models_free(&m);
+}
+
+static void every_fault_is_told(void **state)
+{
+	static const struct {
+		const char *text, *faults;
+	} cases[] = {
+		{ "{", "@/models.json: line 1, column 2: the text ends too early\n" },
+		{ "{\"version\":2,\"models\":[]}",
+		  "version: must be 1\nmodels: 0 entries, must be 1 to 64\n" },
+		{ HEAD URL REST ",\"key\":\"x\"}]}", "models[0].key: unknown field\n" },
+		{ "{\"version\":1,\"models\":[{\"id\":\"demo\",\"label\":\"\",\"api\":\"x\"," URL
+		  "\"model\":\"m\",\"contextWindow\":10,\"maxOutputTokens\":11}]}",
+		  "models[0].id: \"demo\" is the built-in model's\n"
+		  "models[0].label: 0 bytes, must be 1 to 256\n"
+		  "models[0].api: must be chat-completions, responses or messages\n"
+		  "models[0].maxOutputTokens: is more than contextWindow\n" },
+		{ HEAD "\"baseUrl\":\"ftp://x\"," REST "}]}",
+		  "models[0].baseUrl: must begin with https:// or http://\n" },
+		{ HEAD "\"baseUrl\":\"https://x/v1?q\"," REST "}]}",
+		  "models[0].baseUrl: must be a URL of at most 1024 bytes without user, query, "
+		  "fragment and a slash at its end\n" },
+		{ HEAD "\"baseUrl\":\"https://x:70000/v1\"," REST "}]}",
+		  "models[0].baseUrl: its port must be 1 to 65535\n" },
+		{ HEAD "\"baseUrl\":\"http://x/v1\"," REST "}]}", "" },
+		{ HEAD "\"baseUrl\":\"http://127.0.0.1:1/v1\"," REST ",\"apiKeyFile\":\"@/key\"}]}",
+		  "" },
+		{ HEAD "\"baseUrl\":\"http://127.0.0.1.example/v1\"," REST
+		       ",\"apiKeyFile\":\"@/key\"}]}",
+		  "models[0].baseUrl: http would show the key to everybody on the way; only to "
+		  "127.0.0.1, localhost and [::1], or without apiKeyFile\n" },
+		{ HEAD URL REST ",\"apiKeyFile\":\"@/open\"}]}",
+		  "models[0].apiKeyFile: @/open: mode 0644, group or others can read it\n" },
+		{ HEAD URL REST ",\"apiKeyFile\":\"@/short\"}]}",
+		  "models[0].apiKeyFile: @/short: the key must have 8 to 1,024 bytes\n" },
+		{ HEAD URL REST ",\"apiKeyFile\":\"@/spaced\"}]}",
+		  "models[0].apiKeyFile: @/spaced: the key must be printable ASCII without spaces, "
+		  "quotes and backslashes\n" },
+		{ HEAD URL REST ",\"apiKeyFile\":\"@/empty\"}]}",
+		  "models[0].apiKeyFile: @/empty: the key is empty\n" },
+		{ HEAD URL REST ",\"apiKeyFile\":\"key\"}]}",
+		  "models[0].apiKeyFile: must be an absolute path\n" },
+		{ HEAD URL REST
+		  ",\"headers\":{\"Authorization\":\"x\",\"a b\":\"x\",\"c\":\"\\n\"}}]}",
+		  "models[0].headers.Authorization: is not the operator's to set\n"
+		  "models[0].headers: a name is not 1 to 64 of letters, digits, \"-\" and \"_\"\n"
+		  "models[0].headers.c: must be 1 to 256 bytes of printable ASCII\n" },
+		{ HEAD URL REST ",\"prices\":{\"input\":-1},\"idleSeconds\":0}]}",
+		  "models[0].prices.output: required field is missing\n"
+		  "models[0].prices.input: must be 0 to 1000000\n"
+		  "models[0].idleSeconds: must be 1 to 3600\n" },
+		{ HEAD URL REST "},{\"id\":\"a\",\"label\":\"A\",\"api\":\"messages\"," URL REST
+		                "}]}",
+		  "models[1].id: the same id as of a model before it\n" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct models *m = load(cases[i].text, cases[i].faults);
+
+		assert_int_equal(m != NULL, !*cases[i].faults);
+		models_free(&m);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_whole_model, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(every_fault_is_told, begin_world, end_world),
+	};
+
+	return RUN_TESTS(tests);
+}

@@ -1,0 +1,286 @@
+#include "common/test.h"
+
+#include "common/json.h"
+#include "common/utf8.h"
+#include "daemon/model/answer.h"
+#include "daemon/model/fault.h"
+#include "daemon/model/prompt.h"
+#include "daemon/model/redact.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- prompts ------------------------------------------------------------------------------- */
+
+static const struct model_tool tools[] = {
+	{ "shell", "Run it", "{\"type\":\"object\",\"properties\":{}}" },
+};
+
+static void add(struct item_list *list, enum item_kind kind, const char *body, const char *call)
+{
+	struct item *items = realloc(list->items, (list->count + 1) * sizeof(*items));
+
+	if (!items)
+		abort();
+	list->items = items;
+	items += list->count++;
+	*items = (struct item){ .kind = kind, .body = strdup(body), .body_len = strlen(body) };
+	(void)snprintf(items->call_id, sizeof(items->call_id), "%s", call);
+	(void)snprintf(items->tool, sizeof(items->tool), "%s",
+	               strcmp(call, "c2") == 0 ? "read_file" : "shell");
+}
+
+static int write_to(struct buf *out, enum dialect dialect, struct err *e)
+{
+	struct item_list transcript = { NULL, 0 };
+	const struct model_prompt p = { &transcript, "Be brief.", tools, 1 };
+	const struct prompt_target to = { dialect, "m", 100 };
+	int rc;
+
+	add(&transcript, ITEM_USER, "Gr\xc3\xbc\xc3\x9f \"mich\"\n", "");
+	add(&transcript, ITEM_ASSISTANT, "I look.", "");
+	add(&transcript, ITEM_TOOL_CALL, "{\"command\":\"ls\"}", "c1");
+	add(&transcript, ITEM_TOOL_CALL, "{\"path\": x", "c2");
+	add(&transcript, ITEM_TOOL_CALL, "[1]", "lost");
+	add(&transcript, ITEM_TOOL_RESULT, "a\xff", "c1");
+	add(&transcript, ITEM_TOOL_RESULT, "error", "c2");
+	rc = prompt_write(&p, &to, out, e);
+	item_list_release(&transcript);
+	return rc;
+}
+
+static void write_prompt(enum dialect dialect, const char *wanted)
+{
+	auto_buf struct buf out = BUF_INIT(PROMPT_BYTES_MAX);
+	struct err e = ERR_INIT;
+
+	assert_int_equal(write_to(&out, dialect, &e), 0);
+	assert_string_equal(out.data, wanted);
+	assert_int_equal(json_check(out.data, out.len, &e), 0);
+}
+
+static void chat_completions(void **state)
+{
+	(void)state;
+	write_prompt(
+		DIALECT_CHAT,
+		"{\"model\":\"m\",\"stream\":true,\"tools\":[{\"type\":\"function\",\"function\":"
+		"{\"name\":\"shell\",\"description\":\"Run it\",\"parameters\":{\"type\":"
+		"\"object\",\"properties\":{}}}}],\"max_completion_tokens\":100,"
+		"\"stream_options\":{\"include_usage\":true},\"messages\":["
+		"{\"role\":\"system\",\"content\":\"Be brief.\"},"
+		"{\"role\":\"user\",\"content\":\"Gr\xc3\xbc\xc3\x9f \\\"mich\\\"\\n\"},"
+		"{\"role\":\"assistant\",\"content\":\"I look.\",\"tool_calls\":["
+		"{\"type\":\"function\",\"id\":\"c1\",\"function\":{\"name\":\"shell\","
+		"\"arguments\":\"{\\\"command\\\":\\\"ls\\\"}\"}},"
+		"{\"type\":\"function\",\"id\":\"c2\",\"function\":{\"name\":\"read_file\","
+		"\"arguments\":\"{\\\"path\\\": x\"}}]},"
+		"{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"a\xef\xbf\xbd\"},"
+		"{\"role\":\"tool\",\"tool_call_id\":\"c2\",\"content\":\"error\"}]}");
+}
+
+static void responses(void **state)
+{
+	(void)state;
+	write_prompt(
+		DIALECT_RESPONSES,
+		"{\"model\":\"m\",\"stream\":true,\"tools\":[{\"name\":\"shell\",\"description\":"
+		"\"Run it\",\"parameters\":{\"type\":\"object\",\"properties\":{}},\"type\":"
+		"\"function\",\"strict\":false}],\"max_output_tokens\":100,\"store\":false,"
+		"\"instructions\":\"Be brief.\",\"input\":["
+		"{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":"
+		"\"Gr\xc3\xbc\xc3\x9f \\\"mich\\\"\\n\"}]},"
+		"{\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":"
+		"\"I look.\"}]},"
+		"{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"shell\",\"arguments\":"
+		"\"{\\\"command\\\":\\\"ls\\\"}\"},"
+		"{\"type\":\"function_call\",\"call_id\":\"c2\",\"name\":\"read_file\","
+		"\"arguments\":\"{\\\"path\\\": x\"},"
+		"{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"a\xef\xbf\xbd\"},"
+		"{\"type\":\"function_call_output\",\"call_id\":\"c2\",\"output\":\"error\"}]}");
+}
+
+static void messages(void **state)
+{
+	(void)state;
+	write_prompt(
+		DIALECT_MESSAGES,
+		"{\"model\":\"m\",\"stream\":true,\"tools\":[{\"name\":\"shell\",\"description\":"
+		"\"Run it\",\"input_schema\":{\"type\":\"object\",\"properties\":{}}}],"
+		"\"max_tokens\":100,\"system\":\"Be brief.\",\"messages\":["
+		"{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
+		"\"Gr\xc3\xbc\xc3\x9f \\\"mich\\\"\\n\"}]},"
+		"{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"I look.\"},"
+		"{\"type\":\"tool_use\",\"id\":\"c1\",\"name\":\"shell\",\"input\":{\"command\":"
+		"\"ls\"}},"
+		"{\"type\":\"tool_use\",\"id\":\"c2\",\"name\":\"read_file\",\"input\":"
+		"{\"malformed_arguments\":\"{\\\"path\\\": x\"}}]},"
+		"{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"c1\","
+		"\"content\":\"a\xef\xbf\xbd\"},"
+		"{\"type\":\"tool_result\",\"tool_use_id\":\"c2\",\"content\":\"error\","
+		"\"cache_control\":{\"type\":\"ephemeral\"}}]}]}");
+}
+
+static void a_conversation_is_bounded(void **state)
+{
+	auto_buf struct buf whole = BUF_INIT(PROMPT_BYTES_MAX);
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(write_to(&whole, DIALECT_CHAT, &e), 0);
+	for (size_t less = 0; less < 2; less++) {
+		auto_buf struct buf out = BUF_INIT(whole.len - less);
+
+		assert_int_equal(write_to(&out, DIALECT_CHAT, &e), less ? -1 : 0);
+	}
+	assert_int_equal(e.code, MODEL_CONTEXT);
+}
+
+/* -- answers ------------------------------------------------------------------------------- */
+
+static void say(struct answer *a, enum said_kind kind, unsigned int call, const char *words)
+{
+	const struct said said = {
+		.kind = kind, .call = call, .text = words, .len = strlen(words)
+	};
+
+	answer_take(a, &said);
+}
+
+static void stop(struct answer *a, enum stop why)
+{
+	const struct said said = { .kind = SAID_STOP, .stop = why };
+
+	answer_take(a, &said);
+}
+
+static void an_answer_becomes_items(void **state)
+{
+	struct item_list list = { NULL, 0 };
+	struct err e = ERR_INIT;
+	struct answer a;
+
+	(void)state;
+	answer_init(&a);
+	say(&a, SAID_REASONING, 0, "hm");
+	say(&a, SAID_CALL, 0, "shell");
+	say(&a, SAID_CALL, 1, "read_file");
+	say(&a, SAID_ARGUMENTS, 1, "{\"a\"");
+	say(&a, SAID_TEXT, 0, "I ");
+	say(&a, SAID_ARGUMENTS, 1, ":1}");
+	say(&a, SAID_TEXT, 0, "look");
+	stop(&a, STOP_CALLS);
+	assert_int_equal(answer_items(&a, &list, &e), 0);
+	assert_int_equal(list.count, 3);
+	assert_int_equal(list.items[0].kind, ITEM_ASSISTANT);
+	assert_string_equal(list.items[0].body, "I look");
+	assert_string_equal(list.items[1].tool, "shell");
+	assert_string_equal(list.items[1].body, "{}");
+	assert_string_equal(list.items[2].body, "{\"a\":1}");
+	assert_int_equal(list.items[2].call_state, CALL_PENDING);
+	assert_string_not_equal(list.items[1].call_id, list.items[2].call_id);
+	item_list_release(&list);
+	answer_release(&a);
+}
+
+static void no_answer(enum stop why, bool call, const char *words, int code)
+{
+	struct item_list list = { NULL, 0 };
+	struct err e = ERR_INIT;
+	struct answer a;
+
+	answer_init(&a);
+	if (call)
+		say(&a, SAID_CALL, 0, "shell");
+	if (*words)
+		say(&a, SAID_TEXT, 0, words);
+	stop(&a, why);
+	assert_int_equal(answer_items(&a, &list, &e), code ? -1 : 0);
+	assert_int_equal(e.code, code);
+	assert_int_equal(list.count, code ? 0 : 1);
+	item_list_release(&list);
+	answer_release(&a);
+}
+
+static void what_is_no_answer(void **state)
+{
+	(void)state;
+	no_answer(STOP_END, false, "", MODEL_EMPTY);
+	no_answer(STOP_CALLS, false, "", MODEL_EMPTY);
+	no_answer(STOP_REFUSAL, false, "", MODEL_FAILED);
+	no_answer(STOP_LENGTH, false, "", MODEL_FAILED);
+	no_answer(STOP_LENGTH, true, "", MODEL_FAILED);
+	no_answer(STOP_LENGTH, true, "well", MODEL_FAILED);
+	no_answer(STOP_LENGTH, false, "well", 0);
+	no_answer(STOP_REFUSAL, false, "no", 0);
+	no_answer(STOP_END, true, "", 0);
+}
+
+static void an_answer_is_bounded(void **state)
+{
+	static char block[1 << 16];
+	struct item_list list = { NULL, 0 };
+	struct err e = ERR_INIT;
+	struct answer a;
+
+	(void)state;
+	memset(block, 'x', sizeof(block) - 1);
+	answer_init(&a);
+	say(&a, SAID_CALL, 0, "shell");
+	for (size_t n = 0; n <= ANSWER_ITEM_MAX; n += sizeof(block) - 1)
+		say(&a, SAID_ARGUMENTS, 0, block);
+	stop(&a, STOP_CALLS);
+	assert_int_equal(answer_items(&a, &list, &e), -1);
+	assert_int_equal(e.code, MODEL_FAILED);
+	assert_int_equal(list.count, 0);
+	answer_release(&a);
+}
+
+/* -- secrets ------------------------------------------------------------------------------- */
+
+static void expect_redacted(const char *secret, const char *in, const char *out)
+{
+	size_t len = strlen(in);
+
+	for (size_t first = 0; first <= len; first++) {
+		for (size_t second = first; second <= len; second++) {
+			auto_buf struct buf got = BUF_INIT(4096);
+			struct redact r;
+
+			redact_init(&r, secret);
+			redact_take(&r, in, first, &got);
+			redact_take(&r, in + first, second - first, &got);
+			redact_take(&r, in + second, len - second, &got);
+			redact_end(&r, &got);
+			assert_string_equal(got.data ? got.data : "", out);
+		}
+	}
+}
+
+static void a_secret_is_blotted_out(void **state)
+{
+	(void)state;
+	expect_redacted("secret", "a secret, secretsecret; secre",
+	                "a [redacted], [redacted][redacted]; secre");
+	expect_redacted("aab", "aaab aaaab aaa", "a[redacted] aa[redacted] aaa");
+	expect_redacted("abcabd", "abcabcabd abcabc", "abc[redacted] abcabc");
+	expect_redacted("", "nothing is secret", "nothing is secret");
+	expect_redacted("secret", "", "");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(chat_completions),
+		cmocka_unit_test(responses),
+		cmocka_unit_test(messages),
+		cmocka_unit_test(a_conversation_is_bounded),
+		cmocka_unit_test(an_answer_becomes_items),
+		cmocka_unit_test(what_is_no_answer),
+		cmocka_unit_test(an_answer_is_bounded),
+		cmocka_unit_test(a_secret_is_blotted_out),
+	};
+
+	return RUN_TESTS(tests);
+}
