@@ -232,6 +232,17 @@ def test_nginx_passes_streams_on_as_they_come(good):
         assert line in location["extraConfig"]
 
 
+@pytest.mark.parametrize("host, upstream", [
+    ("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]"),
+    ("192.0.2.1", "192.0.2.1")])
+def test_nginx_finds_the_daemon_wherever_it_listens(host, upstream):
+    settings = cloister(f"""host = "{host}";
+      allowRemote = true;
+      reverseProxy = {{ enable = true; serverName = "c"; }};""")
+    nginx = evaluate(f"{machine(settings)}.machine.nginx")
+    assert nginx["virtualHosts"]["c"]["locations"]["/"]["proxyPass"] == f"http://{upstream}:4096"
+
+
 # --- reload or restart -----------------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ let
     all
     any
     attrNames
-    attrValues
     concatLists
     concatStringsSep
     elem
@@ -137,10 +136,7 @@ let
   types = rec {
     bool = simple "boolean" isBool;
     int = simple "signed integer" isInt;
-    ints = {
-      inherit between;
-      positive = simple "positive integer" (value: isInt value && value > 0);
-    };
+    ints = { inherit between; };
     port = between 0 65535;
     number = simple "signed integer or floating point number" (value: isInt value || isFloat value);
     str = simple "string" isString;
@@ -334,7 +330,6 @@ let
       elemAt
       filter
       filterAttrs
-      isDerivation
       length
       mapAttrs'
       mkIf
@@ -367,8 +362,6 @@ let
     genAttrs = names: f: listToAttrs (map (name: nameValuePair name (f name)) names);
     hasInfix = infix: text: length (builtins.split (escape infix) text) > 1;
     min = a: b: if a < b then a else b;
-    getExe = package: "${package}/bin/${package.meta.mainProgram}";
-    makeBinPath = packages: concatStringsSep ":" (map (package: "${package}/bin") packages);
     versions.major = version: head (splitVersion version);
     licenses.mit.spdxId = "MIT";
     fileset = {

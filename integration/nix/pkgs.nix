@@ -89,7 +89,6 @@ plain [
   inherit lib;
   path = "/nix/store/nixpkgs";
   stdenv = {
-    hostPlatform = { inherit system; };
     mkDerivation =
       args:
       let
