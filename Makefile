@@ -3,9 +3,10 @@
 #   make demo      install what is missing, build, and play the demonstration
 #   make run       the same server in the foreground
 #   make check     install what is missing, run every test
-#   make check-kill  end to end again; an unexpected system call of the server is its death
+#   make check-kill  end to end once more; an unexpected system call of the server is its death
 #   make asan      the same tests against ASan+UBSan builds
-#   make check-vm  install it in a virtual machine with systemd, and test it there
+#   make check-vm  install it in virtual machines with systemd, and test it there
+#   make check-vm-long  the same with the tests that take long
 #   make lint      everything static        make format   rewrite in house style
 #   make install   programs, unit, users and directories (DESTDIR, PREFIX=/usr)
 #
@@ -57,7 +58,7 @@ link.cloister-guest = $(lguest.$(VARIANT))
 libs = $(shell $(PKG) $(if $(filter cloister-guest/release,$1/$(VARIANT)),--static) --libs $(pkgs.$1))
 
 # These install what is missing first, and then call make again.
-front := prepare demo run check check-kill asan lint check-vm
+front := prepare demo run check check-kill asan lint check-vm check-vm-long
 ifneq ($(filter-out $(front) clean format unit,$(or $(MAKECMDGOALS),all)),)
 pkg_cflags := $(shell $(PKG) --cflags $(pkgs) || echo missing)
 $(if $(filter missing,$(pkg_cflags)),$(error some of these are not installed: $(pkgs); 'make prepare' installs them))
@@ -159,14 +160,15 @@ format: ; $Qclang-format -i $(csrc) $(hsrc)
 
 # -- service: the unit, installation, the machine that tests both ----------------------
 PREFIX ?= /usr
-BOUNDARY ?= development
 # nix/cloister.service is checked in, so that an installation needs no Nix.
 unit: ; $Qnix/render >nix/.cloister.service && mv nix/.cloister.service nix/cloister.service
 install: all ; $QDESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install $B
 check-vm:
 	$Qscripts/prepare all --vm
-	$Qscripts/check-vm --boundary $(BOUNDARY)
-	$Qscripts/check-vm --boundary $(BOUNDARY) --release bookworm --short
+	$Qscripts/check-vm
+check-vm-long:
+	$Qscripts/prepare all --vm
+	$Qscripts/check-vm --long
 
 clean: ; rm -rf $(BUILD)
 FORCE:

@@ -25,10 +25,8 @@ class Report:
             self.say(kind="outcome", test=report.nodeid, when=report.when,
                      outcome=report.outcome, seconds=round(report.duration, 2))
 
-    def pytest_sessionfinish(self, exitstatus):
-        self.say(kind="ended", status=int(exitstatus))
-
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "long: left out of a short run")
+    config.addinivalue_line("markers", "short: in a short run, too")
+    config.addinivalue_line("markers", "long: in a long run only")
     config.pluginmanager.register(Report(open(PORT, "wb", buffering=0)), "cloister-report")

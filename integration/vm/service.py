@@ -5,9 +5,11 @@ import os
 import pwd
 import secrets
 import subprocess
+import types
 import uuid
 
 from client import Client
+from daemon import Parts
 
 with open("/opt/cloister/settings.json", encoding="utf-8") as settings:
     SETTINGS = json.load(settings)
@@ -15,6 +17,7 @@ UNIT, USER, PORT = "cloister.service", "cloister", 4096
 REGISTRY, TOKENS, WORKSPACES = "/etc/cloister/tenants.json", "/etc/cloister/tokens", "/srv/cloister"
 DROPINS = f"/etc/systemd/system/{UNIT}.d"
 CGROUP = f"/sys/fs/cgroup/system.slice/{UNIT}"
+PROGRAMS, ROOTFS = "/usr/lib/cloister", "/usr/lib/cloister/rootfs"
 
 
 def run(*command, check=True):
@@ -57,7 +60,12 @@ class Tenant:
                 **self.extra}
 
 
-class Service:
+class Service(Parts):
+    """Has what the tests of integration/ ask of a daemon, so that they run here too."""
+
+    var, state, port = "/etc/cloister", "/var/lib/cloister", PORT
+    world = types.SimpleNamespace(programs=PROGRAMS, rootfs=ROOTFS)
+
     def __init__(self, tenants):
         self.tenants = {name: Tenant(name) for name in tenants}
         self.start_failed = False
@@ -70,6 +78,12 @@ class Service:
         entries = [self.tenants[n].entry() for n in names or self.tenants]
         with open(REGISTRY, "w", encoding="utf-8") as f:
             json.dump({"version": 1, "tenants": entries}, f)
+
+    def limit(self, *names, **limits):
+        """Declares limits for these tenants, or for all; in force from their next sandbox."""
+        for name in names or self.tenants:
+            self.tenants[name].extra = {"limits": limits} if limits else {}
+        self.declare()
 
     def options(self, **changed):
         """Replaces options of the command line until the next call, as an operator would."""
@@ -109,6 +123,14 @@ class Service:
     def stop(self):
         run("systemctl", "stop", UNIT)
 
+    def restart(self):
+        # Tests may restart more often than what keeps failing is restarted.
+        run("systemctl", "reset-failed", UNIT, check=False)
+        run("systemctl", "restart", UNIT)
+
+    def reload(self):
+        run("systemctl", "reload", UNIT)
+
     def kill(self, sig):
         run("systemctl", "kill", "-s", sig, UNIT)
 
@@ -124,6 +146,9 @@ class Service:
     def journal(self, lines=200):
         return run("journalctl", "-u", UNIT, "-o", "cat", "-n", str(lines)).stdout
 
+    def log(self):
+        return self.journal(10000)
+
     # -- what belongs to it
 
     def client(self, tenant=None):
@@ -131,6 +156,10 @@ class Service:
 
     def main_pid(self):
         return int(self.show("MainPID"))
+
+    def leaf(self, tenant):
+        """The cgroup of a tenant's sandbox."""
+        return f"{CGROUP}/sandboxes/{self.tenants[tenant].id}"
 
     def processes(self):
         """Pids in the unit's cgroup and below, by cgroup relative to the unit's."""

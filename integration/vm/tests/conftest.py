@@ -40,6 +40,17 @@ def globex(service):
     return service.client("globex")
 
 
+@pytest.fixture
+def cloister(service):
+    """What the tests of integration/ call it."""
+    return service
+
+
+@pytest.fixture
+def session(acme):
+    return acme.session()
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item):
     outcome = yield

@@ -5,10 +5,12 @@ import os
 import pwd
 import stat
 
-import service as services
-from service import UNIT, run
+import pytest
 
-PROGRAMS = "/usr/lib/cloister"
+import service as services
+from service import PROGRAMS, UNIT, run
+
+pytestmark = pytest.mark.short
 
 
 def mode(path):
