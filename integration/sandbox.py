@@ -11,6 +11,7 @@ import time
 import uuid
 
 from daemon import AS_SERVICE, give
+from world import PATIENCE
 
 HELLO, START, END, CREDIT = 0x01, 0x02, 0x04, 0x05
 READY, STDOUT, STDERR, EXIT = 0x81, 0x82, 0x83, 0x84
@@ -61,7 +62,7 @@ class Sandbox:
         self.spawn()
         hello = json.dumps({"version": 1, "tenant": self.tenant, "processes": 512})
         self.send(HELLO, 0, hello.encode())
-        kind, _, _ = self.frame(time.monotonic() + seconds)
+        kind, _, _ = self.frame(time.monotonic() + seconds * PATIENCE)
         assert kind == READY, (kind, self.log())
         return self
 
@@ -105,7 +106,7 @@ class Sandbox:
     def finish(self, call, seconds=60):
         """The exit frame of the one open call, and what it wrote."""
         output = b""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         while True:
             kind, number, payload = self.frame(deadline)
             assert number == call, (kind, number)
@@ -139,7 +140,7 @@ class Sandbox:
 
     def ended(self, seconds=20):
         try:
-            return self.process.wait(seconds)
+            return self.process.wait(seconds * PATIENCE)
         finally:
             self.close()
 

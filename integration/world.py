@@ -20,6 +20,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 BUILD = os.environ.get("CLOISTER_BUILD") or f"{ROOT}/build/release"
 SANITIZED = os.environ.get("CLOISTER_TEST_ROOTFS") == "1"
 USER = "cloister"
+# How many times longer everything may take, on a machine that is emulated, say.
+PATIENCE = float(os.environ.get("CLOISTER_PATIENCE") or 1)
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x00020000, 0x4000, 1 << 18
 
 
@@ -42,7 +44,7 @@ def output_of(*command):
 
 def eventually(condition, seconds, what, pause=0.02):
     """The first true value of condition(), which must come within that time."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while True:
         value = condition()
         if value:
