@@ -28,6 +28,7 @@ struct json *api_session_json(const struct session *s)
 	json_put_str(o, "dialect", m ? m->dialect : NULL);
 	json_put_str(o, "cwd", s->cwd);
 	json_put_str(o, "effort", s->effort);
+	json_put_str(o, "approvals", s->planning ? "plan" : s->approvals);
 	json_put_str(o, "title", s->title[0] ? s->title : NULL);
 	json_put_bool(o, "titleIsManual", s->title_is_manual);
 	json_put_bool(o, "archived", s->archived);
@@ -163,6 +164,21 @@ static bool set_words(const struct http_request *req, struct http_response *res,
 	return true;
 }
 
+static bool set_approvals(const struct http_request *req, struct http_response *res,
+                          const struct json *approvals, struct session *s)
+{
+	const char *word = approvals ? json_str(approvals) : "sandbox";
+
+	s->planning = strcmp(word, "plan") == 0;
+	if (s->planning || strcmp(word, "sandbox") == 0 || strcmp(word, "ask") == 0) {
+		(void)snprintf(s->approvals, sizeof(s->approvals), "%s",
+		               s->planning ? "sandbox" : word);
+		return true;
+	}
+	http_error(req, res, 422, "invalid_approvals", "approvals: one of sandbox, ask, plan");
+	return false;
+}
+
 void sessions_create(const struct http_request *req, struct http_response *res, void *ctx)
 {
 	static const struct json_field fields[] = {
@@ -170,10 +186,11 @@ void sessions_create(const struct http_request *req, struct http_response *res, 
 		{ "cwd", JSON_STRING, false, true },
 		{ "effort", JSON_STRING, false, true },
 		{ "title", JSON_STRING, false, true },
+		{ "approvals", JSON_STRING, false, true },
 		{ "clientRequestId", JSON_STRING, false, true },
 	};
 	const struct json *v[ARRAY_LEN(fields)];
-	const struct api_asked asked = { "session", "", v, ARRAY_LEN(fields) - 1 };
+	struct api_asked asked = { "session", "", v, ARRAY_LEN(fields) - 1 };
 	const struct client_request *key = NULL;
 	auto_json struct json *doc = NULL;
 	struct client_request room;
@@ -183,7 +200,10 @@ void sessions_create(const struct http_request *req, struct http_response *res, 
 
 	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc) ||
 	    !set_place(req, res, v[0], v[1], &s) || !set_words(req, res, v[2], v[3], &s) ||
-	    !api_client_request(req, res, v[4], &asked, &room, &key))
+	    !set_approvals(req, res, v[4], &s))
+		return;
+	asked.n -= !v[4]; /* the digest of a body without it is that of earlier releases */
+	if (!api_client_request(req, res, v[5], &asked, &room, &key))
 		return;
 	s.created_ms = s.updated_ms = clock_wall_ms();
 	if (session_insert(api->store, api_tenant(req), &s, key, &e))

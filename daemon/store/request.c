@@ -84,6 +84,44 @@ int request_get(struct store *s, const struct uuid *tenant, const struct uuid *i
 	return 0;
 }
 
+int request_of_call(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                    uint32_t seq, struct request *ret, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	struct request found;
+	const struct query q = {
+		"SELECT " COLUMNS " FROM app.request WHERE turn = $1 AND call_seq = $2",
+		PG_PARAMS(pg_uuid(turn), pg_int(seq)),
+	};
+
+	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
+		return -1;
+	if (pg_rows_count(rows) == 0)
+		return err_set(e, STORE_NOT_FOUND, "nobody was asked about item %u", seq);
+	if (decode(rows, 0, &found, e) < 0)
+		return -1;
+	*ret = found;
+	return 0;
+}
+
+int request_decided(struct store *s, const struct uuid *tenant, const struct request_precedent *p,
+                    bool *ret_found, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	const struct query q = {
+		"SELECT FROM app.request AS r JOIN app.item AS i ON i.turn = r.turn AND "
+		"i.seq = r.call_seq WHERE r.session = $1 AND r.kind = $2 AND i.tool = $3 AND "
+		"r.decision = $4 LIMIT 1",
+		PG_PARAMS(pg_uuid(p->session), pg_text(p->kind), pg_text(p->tool),
+		          pg_bytes(p->decision, strlen(p->decision))),
+	};
+
+	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
+		return -1;
+	*ret_found = pg_rows_count(rows) > 0;
+	return 0;
+}
+
 int request_list(struct store *s, const struct uuid *tenant, const struct request_page *page,
                  void (*fn)(void *ctx, const struct request *r), void *ctx, struct err *e)
 {
@@ -134,7 +172,8 @@ static int insert(struct pg *pg, void *ctx, struct err *e)
 	const struct request *r = ((const struct insertion *)ctx)->r;
 
 	if (turn_lock_running(pg, &r->turn, e) < 0 ||
-	    item_start(pg, &r->turn, r->call_seq, e) < 0 || put_request(pg, r, e) < 0)
+	    (!r->before_call && item_start(pg, &r->turn, r->call_seq, e) < 0) ||
+	    put_request(pg, r, e) < 0)
 		return -1;
 	return turn_set_state(pg, &r->turn, TURN_WAITING, e);
 }
@@ -200,11 +239,34 @@ static int close_request(struct pg *pg, const struct answer *a, struct err *e)
 	return n < 0 ? -1 : 0;
 }
 
+static int finish_call(struct pg *pg, const struct answer *a, const struct uuid *turn, uint32_t seq,
+                       struct err *e)
+{
+	struct item result;
+
+	if (!a->d->result)
+		return 0;
+	result = *a->d->result;
+	return item_finish(pg, turn, seq, &result, e);
+}
+
+static int set_planning(struct pg *pg, const struct answer *a, const struct uuid *turn,
+                        struct err *e)
+{
+	int n = 0;
+
+	if (a->d->planning)
+		n = pg_exec(pg,
+		            "UPDATE app.session SET planning = $2 "
+		            "WHERE id = (SELECT session FROM app.turn WHERE id = $1)",
+		            PG_PARAMS(pg_uuid(turn), pg_bool(*a->d->planning)), e);
+	return n < 0 ? -1 : 0;
+}
+
 /* The turn is locked before the request, in the order in which turn_finish() does it. */
 static int answer(struct pg *pg, void *ctx, struct err *e)
 {
 	const struct answer *a = ctx;
-	struct item result = *a->d->result;
 	enum turn_state state = TURN_QUEUED;
 	struct uuid turn = { "" };
 	uint32_t seq = 0;
@@ -215,7 +277,7 @@ static int answer(struct pg *pg, void *ctx, struct err *e)
 	if (state != TURN_WAITING)
 		return err_set(e, STORE_CORRUPT, "request %s is open, but turn %s does not wait",
 		               a->id->text, turn.text);
-	if (item_finish(pg, &turn, seq, &result, e) < 0)
+	if (finish_call(pg, a, &turn, seq, e) < 0 || set_planning(pg, a, &turn, e) < 0)
 		return -1;
 	return turn_set_state(pg, &turn, TURN_QUEUED, e);
 }

@@ -18,6 +18,8 @@ struct session {
 	char title[SESSION_TITLE_MAX + 1]; /* "" = none */
 	bool title_is_manual;
 	bool archived;
+	char approvals[16]; /* "sandbox" or "ask" */
+	bool planning;      /* only what reads is run */
 	uint64_t input_tokens, output_tokens, cached_tokens;
 };
 

@@ -222,6 +222,7 @@ struct request {
 	uint64_t created_ms;
 	uint64_t answered_ms;
 	uint64_t expires_ms; /* 0 = never */
+	bool before_call;    /* request_insert(): the call is not begun, the answer decides on it */
 	char *prompt;        /* owned */
 	char *options;       /* owned; JSON array of strings, as bytes */
 	char *decision;      /* owned; NULL until answered */
@@ -230,12 +231,30 @@ struct request {
 
 void request_release(struct request *r);
 
-/* Insert the request, set the call started and the turn waiting, in one transaction. */
+/*
+ * Insert the request, set the call started (unless before_call) and the turn waiting, in one
+ * transaction.
+ */
 int request_insert(struct store *s, const struct uuid *tenant, const struct request *r,
                    struct err *e) must_check;
 
 int request_get(struct store *s, const struct uuid *tenant, const struct uuid *id,
                 struct request *ret, struct err *e) must_check;
+
+/* The request about a call.  STORE_NOT_FOUND: there was none. */
+int request_of_call(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                    uint32_t seq, struct request *ret, struct err *e) must_check;
+
+/* Whether a request of that kind about a call of that tool was ever decided so. */
+struct request_precedent {
+	const struct uuid *session;
+	const char *kind;
+	const char *tool;
+	const char *decision;
+};
+
+int request_decided(struct store *s, const struct uuid *tenant, const struct request_precedent *p,
+                    bool *ret_found, struct err *e) must_check;
 
 struct request_page {
 	const struct uuid *turn; /* NULL = of all turns */
@@ -250,8 +269,9 @@ int request_list(struct store *s, const struct uuid *tenant, const struct reques
 struct request_decision {
 	const char *decision;      /* NULL = nobody decided before it expired */
 	const char *value;         /* NULL = none */
-	const struct item *result; /* what the waiting call returns */
+	const struct item *result; /* what the waiting call returns; NULL = it is still to run */
 	uint64_t now_ms;
+	const bool *planning; /* what the session does from now on; NULL = as before */
 };
 
 /*

@@ -1,16 +1,28 @@
 #include "daemon/turn/reply.h"
 
 #include "common/clock.h"
+#include "daemon/turn/approval.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/render.h"
 #include "daemon/turn/tell.h"
 #include "daemon/turn/tools.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+/* Whether what was asked is if a call may run, so that its result is still to come. */
+static bool is_approval(const struct request *q)
+{
+	return strcmp(q->kind, APPROVAL_KIND) == 0;
+}
+
+/* The body is NULL for an approval. */
 static int result_of(const struct request *q, const struct answer *a, struct item *ret,
                      struct err *e)
 {
+	*ret = (struct item){ .body = NULL };
+	if (is_approval(q))
+		return 0;
 	return a ? tool_answered(q, a->decision, a->value, ret, e) : tool_expired(q, ret, e);
 }
 
@@ -21,7 +33,8 @@ static void tell(struct job *job, const struct uuid *request, const struct item 
 
 	turns_end_wait(job);
 	job_publish(job, "request.resolved", request_resolved_json(request, how));
-	job_publish(job, "tool.finished", tell_reply(result, how));
+	if (result->body)
+		job_publish(job, "tool.finished", tell_reply(result, how));
 }
 
 /* Whoever holds the turn's job is the only one who could have ended the request. */
@@ -44,11 +57,14 @@ int reply_commit(struct job *job, const struct request *q, const struct answer *
 		                             .value = a ? a->value : NULL,
 		                             .now_ms = clock_wall_ms() };
 	struct item result;
+	bool planning;
 	int rc;
 
 	if (result_of(q, a, &result, e))
 		return -1;
-	decision.result = &result;
+	decision.result = result.body ? &result : NULL;
+	if (a && tool_changes_planning(q, a->decision, &planning))
+		decision.planning = &planning;
 	rc = request_answer(job->turns->conf.store, &job->tenant, &q->id, &decision, e);
 	if (rc && e->code == STORE_UNAVAILABLE &&
 	    is_committed(job, &q->id, a ? REQUEST_ANSWERED : REQUEST_EXPIRED))

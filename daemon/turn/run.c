@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "daemon/model/model.h"
+#include "daemon/turn/approval.h"
 #include "daemon/turn/output.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/render.h"
@@ -372,7 +373,8 @@ static enum round ask(struct run *r, const struct item *call, const struct reque
 	if (turns_begin_wait(r->job, q, e))
 		return ROUND_FAILED;
 	if (commit_request(r, q, e) == 0) {
-		publish(r, "tool.started", tell_call(call));
+		if (!q->before_call)
+			publish(r, "tool.started", tell_call(call));
 		publish_request(r, q);
 		r->settled = true;
 		return ROUND_OVER;
@@ -381,24 +383,57 @@ static enum round ask(struct run *r, const struct item *call, const struct reque
 	return ROUND_FAILED;
 }
 
-static enum round ask_person(struct run *r, const struct item *call, struct err *e)
+static struct request new_request(const struct run *r, const struct item *call)
 {
 	struct request q = {
 		.id = uuid_new(),
 		.turn = r->job->turn,
 		.session = r->job->session,
-		.kind = "plan_question",
 		.call_seq = call->seq,
 		.created_ms = clock_wall_ms(),
 	};
+
+	memcpy(q.call_id, call->call_id, sizeof(q.call_id));
+	return q;
+}
+
+static enum round ask_person(struct run *r, const struct item *call, struct err *e)
+{
+	struct request q = new_request(r, call);
 	struct tool_outcome refusal;
 	enum round round;
 
-	memcpy(q.call_id, call->call_id, sizeof(q.call_id));
 	if (tool_question(call, &q, &refusal))
 		round = ask(r, call, &q, e);
 	else
 		round = refuse_call(r, call, &refusal, e);
+	request_release(&q);
+	return round;
+}
+
+/* One that is to run, unless somebody has to allow it first, or it is not allowed. */
+static enum round approve_call(struct run *r, const struct item *call, struct err *e)
+{
+	const struct approval_case c = { r->conf->store, &r->job->tenant, &r->job->turn,
+		                         &r->session, call };
+	struct request q = new_request(r, call);
+	enum approval approval = APPROVAL_REFUSE;
+	enum round round = ROUND_FAILED;
+	struct tool_outcome refusal;
+
+	if (approval_of(&c, &q, &refusal, &approval, e))
+		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+	switch (approval) {
+	case APPROVAL_RUN:
+		round = run_call(r, call, e);
+		break;
+	case APPROVAL_ASK:
+		round = ask(r, call, &q, e);
+		break;
+	case APPROVAL_REFUSE:
+		round = refuse_call(r, call, &refusal, e);
+		break;
+	}
 	request_release(&q);
 	return round;
 }
@@ -445,7 +480,10 @@ static enum round step_call(struct run *r, const struct item *call, struct err *
 		tool_interrupted(call, &outcome);
 		return refuse_call(r, call, &outcome, e);
 	}
-	return tool_asks(call) ? ask_person(r, call, e) : run_call(r, call, e);
+	if (tool_asks(call))
+		return ask_person(r, call, e);
+	/* One whose start was committed unheard of was allowed before that. */
+	return call->call_state == CALL_PENDING ? approve_call(r, call, e) : run_call(r, call, e);
 }
 
 /* -- rounds ------------------------------------------------------------ */

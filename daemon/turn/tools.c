@@ -5,6 +5,7 @@
 #include "common/fd.h"
 #include "common/utf8.h"
 #include "daemon/turn/output.h"
+#include "daemon/turn/tool_help.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,9 +21,6 @@
 #define LIST_MAX          INT64_C(1000)
 #define LIST_MARK         64              /* bytes of "[N of M entries]" at most */
 #define DETAILS_MAX       ((size_t)65536) /* bytes of them as JSON; the store's bound */
-#define OPTIONS_MAX       100
-#define EXPIRES_MAX       INT64_C(2592000) /* 30 days */
-#define REQUEST_MAX       ((size_t)65536)  /* bytes of prompt and options as JSON */
 
 void tool_outcome_release(struct tool_outcome *o)
 {
@@ -43,7 +41,7 @@ void tool_outcome_store_details(struct tool_outcome *o)
 
 /* -- results ---------------------------------------------------------------------- */
 
-static void begin(const struct item *call, struct tool_outcome *ret)
+void tool_begin(const struct item *call, struct tool_outcome *ret)
 {
 	*ret = (struct tool_outcome){ .result = { .kind = ITEM_TOOL_RESULT } };
 	memcpy(ret->result.call_id, call->call_id, sizeof(ret->result.call_id));
@@ -60,7 +58,7 @@ static void set_body(struct tool_outcome *ret, struct buf *text)
 }
 
 /* "error: code: text", the form in which a model sees a mistake of its own. */
-static int refuse(struct tool_outcome *ret, const char *code, const char *text)
+int tool_refuse(struct tool_outcome *ret, const char *code, const char *text)
 {
 	auto_buf struct buf body = BUF_INIT(RESULT_MAX);
 
@@ -99,7 +97,7 @@ static int refuse_with(struct tool_outcome *ret, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(guest_errors); i++)
 		if (guest_errors[i].code == e->code)
-			return refuse(ret, guest_errors[i].name, e->text);
+			return tool_refuse(ret, guest_errors[i].name, e->text);
 	return -1;
 }
 
@@ -108,27 +106,26 @@ static int refuse_with(struct tool_outcome *ret, struct err *e)
 /*
  * Parse and match arguments; 0, or -1 with *ret filled.  *ret_doc owns the values.
  */
-static int read_arguments(const struct item *call, const struct json_field *fields, size_t n,
-                          const struct json **values, struct json **ret_doc,
-                          struct tool_outcome *ret)
+int tool_arguments(const struct item *call, const struct json_field *fields, size_t n,
+                   const struct json **values, struct json **ret_doc, struct tool_outcome *ret)
 {
 	struct json_faults faults = { 0 };
 	struct err e = ERR_INIT;
 
 	if (json_parse(call->body, call->body_len, ret_doc, &e)) {
-		(void)refuse(ret, "invalid_arguments", e.text);
+		(void)tool_refuse(ret, "invalid_arguments", e.text);
 		return -1;
 	}
 	if (!json_fields(*ret_doc, "", fields, n, values, &faults)) {
-		(void)refuse(ret, "invalid_arguments", faults.first.text);
+		(void)tool_refuse(ret, "invalid_arguments", faults.first.text);
 		return -1;
 	}
 	return 0;
 }
 
 /* The integer in v, or its default when absent; false with *ret filled when out of bounds. */
-static bool bounded(const struct json *v, const char *name, int64_t fallback, int64_t max,
-                    int64_t *ret_value, struct tool_outcome *ret)
+bool tool_bounded(const struct json *v, const char *name, int64_t fallback, int64_t max,
+                  int64_t *ret_value, struct tool_outcome *ret)
 {
 	struct err e = ERR_INIT;
 
@@ -137,7 +134,7 @@ static bool bounded(const struct json *v, const char *name, int64_t fallback, in
 		return true;
 	(void)err_set(&e, EINVAL, "%s: %" PRId64 " is not from 1 to %" PRId64, name, *ret_value,
 	              max);
-	(void)refuse(ret, "invalid_arguments", e.text);
+	(void)tool_refuse(ret, "invalid_arguments", e.text);
 	return false;
 }
 
@@ -286,12 +283,12 @@ static int run_shell(const struct tool_context *c, const struct item *call,
 	int64_t timeout_ms;
 	const struct sandbox_use use = { c->sandboxes, c->tenant, c->cancel };
 
-	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
-	    !bounded(v[2], "timeoutMs", SHELL_TIMEOUT, SHELL_TIMEOUT_MAX, &timeout_ms, ret))
+	if (tool_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
+	    !tool_bounded(v[2], "timeoutMs", SHELL_TIMEOUT, SHELL_TIMEOUT_MAX, &timeout_ms, ret))
 		return 0;
 	cwd = absolute(c->cwd, v[1] ? json_str(v[1]) : c->cwd);
 	if (!cap || !cwd)
-		return refuse(ret, "invalid_arguments", "cwd: too long");
+		return tool_refuse(ret, "invalid_arguments", "cwd: too long");
 	spec = (struct exec_spec){ .shell = json_str(v[0]),
 		                   .cwd = cwd,
 		                   .timeout_ms = (uint64_t)timeout_ms };
@@ -344,12 +341,12 @@ static int run_read(const struct tool_context *c, const struct item *call, struc
 	int64_t limit;
 	const struct sandbox_use use = { c->sandboxes, c->tenant, c->cancel };
 
-	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
-	    !bounded(v[2], "limit", READ_MAX, READ_MAX, &limit, ret))
+	if (tool_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
+	    !tool_bounded(v[2], "limit", READ_MAX, READ_MAX, &limit, ret))
 		return 0;
 	path = absolute(c->cwd, json_str(v[0]));
 	if (!output || !path || (v[1] && json_int(v[1]) < 0))
-		return refuse(ret, "invalid_arguments", "path too long, or offset below 0");
+		return tool_refuse(ret, "invalid_arguments", "path too long, or offset below 0");
 	range.offset = v[1] ? (uint64_t)json_int(v[1]) : 0;
 	range.limit = (uint64_t)limit;
 	output_init(output);
@@ -372,11 +369,11 @@ static int run_write(const struct tool_context *c, const struct item *call,
 	auto_free char *path = NULL;
 	const struct sandbox_use use = { c->sandboxes, c->tenant, c->cancel };
 
-	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret))
+	if (tool_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret))
 		return 0;
 	path = absolute(c->cwd, json_str(v[0]));
 	if (!path)
-		return refuse(ret, "invalid_arguments", "path: too long");
+		return tool_refuse(ret, "invalid_arguments", "path: too long");
 	if (sandbox_write(&use, path, json_str(v[1]), json_str_len(v[1]), e))
 		return refuse_with(ret, e);
 	buf_addf(&text, "wrote %zu bytes to %s", json_str_len(v[1]), path);
@@ -431,12 +428,12 @@ static int run_list(const struct tool_context *c, const struct item *call, struc
 	int rc;
 	const struct sandbox_use use = { c->sandboxes, c->tenant, c->cancel };
 
-	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
-	    !bounded(v[1], "limit", LIST_MAX, LIST_MAX, &limit, ret))
+	if (tool_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
+	    !tool_bounded(v[1], "limit", LIST_MAX, LIST_MAX, &limit, ret))
 		return 0;
 	path = absolute(c->cwd, v[0] ? json_str(v[0]) : c->cwd);
 	if (!path)
-		return refuse(ret, "invalid_arguments", "path: too long");
+		return tool_refuse(ret, "invalid_arguments", "path: too long");
 	listing.limit = (uint32_t)limit;
 	rc = sandbox_list(&use, path, &listing, &sink, e);
 	if (rc == 0)
@@ -449,19 +446,28 @@ static const struct {
 	const char *name;
 	int (*run)(const struct tool_context *c, const struct item *call, struct tool_outcome *ret,
 	           struct err *e);
+	bool writes;
 } tools[] = {
-	{ "shell", run_shell },
-	{ "read_file", run_read },
-	{ "write_file", run_write },
-	{ "list_files", run_list },
+	{ "shell", run_shell, true },
+	{ "read_file", run_read, false },
+	{ "write_file", run_write, true },
+	{ "list_files", run_list, false },
 };
+
+bool tool_writes(const struct item *call)
+{
+	for (size_t i = 0; i < ARRAY_LEN(tools); i++)
+		if (strcmp(tools[i].name, call->tool) == 0)
+			return tools[i].writes;
+	return false; /* it is not known, and so not run */
+}
 
 int tool_run(const struct tool_context *c, const struct item *call, struct tool_outcome *ret,
              struct err *e)
 {
 	int rc = -1;
 
-	begin(call, ret);
+	tool_begin(call, ret);
 	for (size_t i = 0; i < ARRAY_LEN(tools); i++) {
 		if (strcmp(tools[i].name, call->tool) != 0)
 			continue;
@@ -470,103 +476,23 @@ int tool_run(const struct tool_context *c, const struct item *call, struct tool_
 			tool_outcome_release(ret);
 		return rc;
 	}
-	return refuse(ret, "unknown_tool", call->tool);
+	return tool_refuse(ret, "unknown_tool", call->tool);
 }
 
-/* -- questions ---------------------------------------------------------------------- */
+/* -- what is not run ------------------------------------------------------------------ */
 
-bool tool_asks(const struct item *call)
+void tool_refused(const struct item *call, const char *code, const char *text,
+                  struct tool_outcome *ret)
 {
-	return strcmp(call->tool, "ask_user") == 0;
-}
-
-static bool options_valid(const struct json *options)
-{
-	for (size_t i = 0; options && i < json_len(options); i++) {
-		const struct json *option = json_at(options, i);
-
-		if (json_type(option) != JSON_STRING || json_str_len(option) == 0)
-			return false;
-	}
-	return true;
-}
-
-/* The model's options and "custom", as the JSON text that is stored and shown; NULL = too large. */
-static char *render_options(const struct json *options)
-{
-	auto_buf struct buf text = BUF_INIT(REQUEST_MAX);
-	auto_json struct json *all = options ? json_copy(options) : json_new_array();
-
-	json_push_str(all, "custom");
-	json_write(all, &text);
-	return buf_failed(&text) ? NULL : buf_take(&text);
-}
-
-int tool_question(const struct item *call, struct request *request, struct tool_outcome *ret)
-{
-	static const struct json_field fields[] = {
-		{ "question", JSON_STRING, true, false },
-		{ "options", JSON_ARRAY, false, true },
-		{ "expiresInSeconds", JSON_INT, false, true },
-	};
-	const struct json *v[ARRAY_LEN(fields)];
-	auto_json struct json *doc = NULL;
-	int64_t seconds;
-
-	begin(call, ret);
-	if (read_arguments(call, fields, ARRAY_LEN(fields), v, &doc, ret) ||
-	    !bounded(v[2], "expiresInSeconds", 1, EXPIRES_MAX, &seconds, ret))
-		return 0;
-	request->expires_ms = v[2] ? request->created_ms + (uint64_t)seconds * 1000 : 0;
-	if (!options_valid(v[1]) || (v[1] && json_len(v[1]) >= OPTIONS_MAX)) {
-		(void)refuse(ret, "invalid_arguments",
-		             "options: at most 99 non-empty strings; \"custom\" is added");
-		return 0;
-	}
-	request->options = render_options(v[1]);
-	if (!request->options || strlen(request->options) + json_str_len(v[0]) > REQUEST_MAX) {
-		(void)refuse(ret, "invalid_arguments", "the question is larger than 64 KiB");
-		return 0;
-	}
-	request->prompt = strdup(json_str(v[0]));
-	if (!request->prompt) {
-		(void)refuse(ret, "no_memory", "the question could not be kept");
-		return 0;
-	}
-	tool_outcome_release(ret);
-	return 1;
+	tool_begin(call, ret);
+	(void)tool_refuse(ret, code, text);
 }
 
 void tool_interrupted(const struct item *call, struct tool_outcome *ret)
 {
-	begin(call, ret);
-	(void)refuse(ret, "interrupted",
-	             "the daemon ended while this call ran; it may or may not have had an effect");
-}
-
-static int question_result(const struct request *request, const char *text, struct item *ret,
-                           struct err *e)
-{
-	*ret = (struct item){ .kind = ITEM_TOOL_RESULT, .body = strdup(text) };
-	if (!ret->body)
-		return err_set(e, ENOMEM, "no memory for an answer");
-	memcpy(ret->call_id, request->call_id, sizeof(ret->call_id));
-	memcpy(ret->tool, "ask_user", sizeof("ask_user"));
-	ret->body_len = ret->total_bytes = strlen(text);
-	return 0;
-}
-
-int tool_answered(const struct request *request, const char *decision, const char *value,
-                  struct item *ret, struct err *e)
-{
-	const char *answer = strcmp(decision, "custom") == 0 && value ? value : decision;
-
-	return question_result(request, answer, ret, e);
-}
-
-int tool_expired(const struct request *request, struct item *ret, struct err *e)
-{
-	return question_result(request, "error: expired: nobody answered in time", ret, e);
+	tool_refused(call, "interrupted",
+	             "the daemon ended while this call ran; it may or may not have had an effect",
+	             ret);
 }
 
 static void take_nothing(void *ctx, int stream, const char *data, size_t len)

@@ -1,0 +1,96 @@
+#include "daemon/turn/approval.h"
+
+#include "common/buf.h"
+#include "common/utf8.h"
+#include "daemon/turn/redact.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define OPTIONS    "[\"allow_once\",\"allow_tool\",\"deny\"]"
+#define PROMPT_MAX ((size_t)65536 - sizeof(OPTIONS)) /* bytes */
+#define REASON_MAX ((size_t)131072)
+
+static enum approval refuse(const struct approval_case *c, const char *code, const char *text,
+                            struct tool_outcome *refusal)
+{
+	tool_refused(c->call, code, text, refusal);
+	return APPROVAL_REFUSE;
+}
+
+/* Tool, call and arguments, byte for byte. */
+static enum approval ask(const struct approval_case *c, struct request *request,
+                         struct tool_outcome *refusal)
+{
+	auto_buf struct buf prompt = BUF_INIT(PROMPT_MAX), redacted = BUF_INIT(REDACT_MAX);
+	const struct item *call = c->call;
+
+	if (!utf8_valid(call->body, call->body_len) || memchr(call->body, '\0', call->body_len))
+		return refuse(c, "invalid_arguments", "they are no text", refusal);
+	if (redact_arguments(call, &redacted))
+		return refuse(c, "not_shown",
+		              "they hold a secret, and nobody allows what is not shown", refusal);
+	buf_addf(&prompt, "%s %s\n", call->tool, call->call_id);
+	buf_add(&prompt, call->body, call->body_len);
+	if (buf_failed(&prompt))
+		return refuse(c, "invalid_arguments",
+		              "they are larger than the 64 KiB that a person can be shown",
+		              refusal);
+	(void)snprintf(request->kind, sizeof(request->kind), "%s", APPROVAL_KIND);
+	request->before_call = true;
+	request->prompt = buf_take(&prompt);
+	request->options = strdup(OPTIONS);
+	return APPROVAL_ASK;
+}
+
+static enum approval judge(const struct approval_case *c, const struct request *answered,
+                           struct tool_outcome *refusal)
+{
+	auto_buf struct buf why = BUF_INIT(REASON_MAX);
+
+	if (answered->state == REQUEST_ANSWERED && (strcmp(answered->decision, "allow_once") == 0 ||
+	                                            strcmp(answered->decision, "allow_tool") == 0))
+		return APPROVAL_RUN;
+	buf_addf(&why, "a person did not allow this call%s%s", answered->value ? ": " : "",
+	         answered->value ? answered->value : "");
+	return refuse(c, "denied", buf_failed(&why) ? "a person did not allow this call" : why.data,
+	              refusal);
+}
+
+/* What was decided about this very call, or about its tool for the whole session. */
+static int look_up(const struct approval_case *c, struct request *request,
+                   struct tool_outcome *refusal, enum approval *ret, struct err *e)
+{
+	const struct request_precedent allowed = { &c->session->id, APPROVAL_KIND, c->call->tool,
+		                                   "allow_tool" };
+	struct request answered;
+	bool found = false;
+
+	if (request_of_call(c->store, c->tenant, c->turn, c->call->seq, &answered, e) == 0) {
+		bool open = answered.state == REQUEST_OPEN;
+
+		if (!open)
+			*ret = judge(c, &answered, refusal);
+		request_release(&answered);
+		return open ? err_set(e, STORE_CONFLICT, "somebody is asked about the call") : 0;
+	}
+	if (e->code != STORE_NOT_FOUND || request_decided(c->store, c->tenant, &allowed, &found, e))
+		return -1;
+	*ret = found ? APPROVAL_RUN : ask(c, request, refusal);
+	return 0;
+}
+
+int approval_of(const struct approval_case *c, struct request *request,
+                struct tool_outcome *refusal, enum approval *ret, struct err *e)
+{
+	*ret = APPROVAL_RUN;
+	if (!tool_writes(c->call))
+		return 0;
+	if (c->session->planning)
+		*ret = refuse(c, "planning",
+		              "the session plans; what writes is run when plan_exit is approved",
+		              refusal);
+	else if (strcmp(c->session->approvals, "ask") == 0)
+		return look_up(c, request, refusal, ret, e);
+	return 0;
+}
