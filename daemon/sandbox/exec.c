@@ -140,6 +140,15 @@ static const char *check_values(const struct json *const *v, int reason)
 	return NULL;
 }
 
+/* Frames come in order, so what the guest has sent is here when its EXIT is. */
+static const char *check_counts(const struct json *const *v, const struct exec_result *received)
+{
+	if ((uint64_t)json_int(v[STDOUT_BYTES]) != received->stdout_bytes ||
+	    (uint64_t)json_int(v[STDERR_BYTES]) != received->stderr_bytes)
+		return "EXIT with other counts of bytes than were received";
+	return NULL;
+}
+
 static int take_result(struct call *c, const struct call_plan *plan, struct exec_result *ret,
                        struct err *e)
 {
@@ -155,6 +164,8 @@ static int take_result(struct call *c, const struct call_plan *plan, struct exec
 	}
 	reason = claimed_reason(plan, json_str(v[REASON]));
 	fault = check_values(v, reason);
+	if (!fault)
+		fault = check_counts(v, ret);
 	if (fault)
 		return call_lie(c, fault, e);
 	ret->reason = (enum exec_reason)reason;

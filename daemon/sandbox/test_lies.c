@@ -199,6 +199,24 @@ static void tell_pong(struct guest *g, uint64_t call)
 	guest_say(g, FRAME_PONG, 0, "", 0);
 }
 
+static void tell_after_output(struct guest *g, uint64_t call, const char *exit)
+{
+	guest_text(g, FRAME_STDOUT, call, "abc");
+	guest_text(g, FRAME_EXIT, call, exit);
+}
+
+static void tell_less(struct guest *g, uint64_t call)
+{
+	tell_after_output(g, call,
+	                  "{\"reason\":\"exited\",\"code\":0,\"stdoutBytes\":2,\"stderrBytes\":0}");
+}
+
+static void tell_other_stream(struct guest *g, uint64_t call)
+{
+	tell_after_output(g, call,
+	                  "{\"reason\":\"exited\",\"code\":0,\"stdoutBytes\":0,\"stderrBytes\":3}");
+}
+
 #define COUNTS ",\"stdoutBytes\":0,\"stderrBytes\":0"
 
 static const struct lie lies[] = {
@@ -254,6 +272,11 @@ static const struct lie lies[] = {
 	{ "negative count", FRAME_EXIT,
 	  "{\"reason\":\"exited\",\"code\":0,\"stdoutBytes\":-1,\"stderrBytes\":0}", NULL,
 	  "negative" },
+	{ "more than was sent", FRAME_EXIT,
+	  "{\"reason\":\"exited\",\"code\":0,\"stdoutBytes\":1,\"stderrBytes\":0}", NULL,
+	  "other counts" },
+	{ "less than was sent", 0, NULL, tell_less, "other counts" },
+	{ "sent elsewhere", 0, NULL, tell_other_stream, "other counts" },
 	{ "survivors", FRAME_EXIT,
 	  "{\"reason\":\"exited\",\"code\":0,\"survivors\":9007199254740991" COUNTS "}", NULL,
 	  "survivors" },
@@ -408,8 +431,8 @@ static void behave_exit_twice(struct guest *g)
 	first = guest_next(g);
 	second = guest_next(g);
 	(void)second;
-	guest_text(g, FRAME_EXIT, first, EXIT_OK);
-	guest_text(g, FRAME_EXIT, first, EXIT_OK);
+	for (int i = 0; i < 2; i++)
+		guest_text(g, FRAME_EXIT, first, "{\"reason\":\"exited\",\"code\":0" COUNTS "}");
 	guest_drain(g);
 }
 
@@ -592,11 +615,11 @@ static void behave_tiny_frames(struct guest *g)
 	for (int i = 0; i < 100000; i++)
 		guest_say(g, i % 2 ? FRAME_STDERR : FRAME_STDOUT, call, "x", 1);
 	guest_text(g, FRAME_EXIT, call,
-	           "{\"reason\":\"exited\",\"code\":3,\"stdoutBytes\":7,\"stderrBytes\":7}");
+	           "{\"reason\":\"exited\",\"code\":3,\"stdoutBytes\":50000,"
+	           "\"stderrBytes\":50000}");
 	guest_drain(g);
 }
 
-/* The daemon counts for itself. */
 static void test_tiny_frames(void **state)
 {
 	struct exec_result r;
