@@ -41,6 +41,7 @@ struct runner {
 	struct slirp slirp;
 	struct output errors, log, slirp_output;
 	bool box_refused;      /* the box ended before a sandbox existed */
+	bool box_ended_well;   /* ... or as a guest does whose input ended */
 	struct err box_reason; /* how the box ended */
 };
 

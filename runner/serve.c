@@ -26,6 +26,8 @@
 
 #define ROUTES_MS 20 /* changes of the host's routes are taken together for that long */
 
+#define LAST_WORD_MS 500 /* for the box to end, once its input has */
+
 #define TERM_MS 1500 /* from SIGTERM to SIGKILL */
 #define KILL_MS 5000 /* from SIGKILL to giving up */
 
@@ -46,6 +48,7 @@ static void note_box(struct runner *r, int status)
 	char last[300];
 
 	r->box = 0;
+	r->box_ended_well = code == 0;
 	output_read(&r->errors);
 	output_last_line(&r->errors, last, sizeof(last));
 	/* The second: runsc made a sandbox but could not run the guest in it. */
@@ -198,6 +201,29 @@ static bool input_ended(void)
 	return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
 }
 
+static int box_lost(const struct runner *r, struct err *e)
+{
+	*e = r->box_reason;
+	return r->box_refused ? EXIT_REFUSED : EXIT_LOST;
+}
+
+/*
+ * The daemon hangs up when it sees the guest's output end, too, and may be quicker than
+ * the word of what ended it.  A guest that ends because its input did has ended well.
+ */
+static int end_with_input(struct runner *r, struct err *e)
+{
+	uint64_t deadline = clock_mono_ms() + LAST_WORD_MS;
+	struct pollfd p = { .fd = r->signals, .events = POLLIN };
+
+	while (r->box != 0 && clock_left_ms(deadline) > 0) {
+		(void)poll(&p, 1, clock_left_ms(deadline));
+		if (take_signals(r))
+			return EXIT_ORDERLY;
+	}
+	return r->box != 0 || r->box_ended_well ? EXIT_ORDERLY : box_lost(r, e);
+}
+
 /* One turn.  Returns an exit code when it is time to end, -1 to go on. */
 static int serve_turn(struct runner *r, struct err *e)
 {
@@ -212,13 +238,10 @@ static int serve_turn(struct runner *r, struct err *e)
 		return EXIT_LOST;
 	if (p[SOURCE_SIGNALS].revents && take_signals(r))
 		return EXIT_ORDERLY;
-	/* A guest that ends because its input did is as quick as the message of it. */
 	if (input_ended())
-		return EXIT_ORDERLY;
-	if (r->box == 0) {
-		*e = r->box_reason;
-		return r->box_refused ? EXIT_REFUSED : EXIT_LOST;
-	}
+		return end_with_input(r, e);
+	if (r->box == 0)
+		return box_lost(r, e);
 	if (r->slirp.pid == 0 && r->policy.mode != EGRESS_NONE) {
 		err_set(e, ECHILD, "slirp4netns ended; the sandbox ends with it");
 		return EXIT_LOST;
