@@ -3,41 +3,16 @@
 The provider is integration/provider/server.py, which speaks HTTP on loopback.
 """
 
-import glob
 import json
-import os
 import re
-import socket
 import time
 
 import pytest
 
-from daemon import Daemon, write_file
-from provider.server import Echo, Forever, Hang, Play, Provider, Raw, Say
-from world import Process, descendants, eventually, private_mounts
-
-DIALECTS = ("chat-completions", "responses", "messages")
-KEY = "sk-canary/0123456789+abcdefghijklmnopqrstuvwxyz=="
-
-
-def entry(name, dialect, url, **more):
-    fields = {"id": name, "label": f"{name} (test)", "api": dialect, "baseUrl": url,
-              "model": f"vendor/{name}", "contextWindow": 100000, "maxOutputTokens": 1000}
-    fields.update(more)
-    return {k: v for k, v in fields.items() if v is not None}
-
-
-def declare(daemon, *models):
-    """A models file and its key; their option."""
-    key = f"{daemon.var}/tokens/key"
-    write_file(key, KEY + "\n")
-    for model in models:
-        model.setdefault("apiKeyFile", key)
-        if model["apiKeyFile"] is None:
-            del model["apiKeyFile"]
-    path = f"{daemon.var}/models.json"
-    write_file(path, json.dumps({"version": 1, "models": list(models)}))
-    return path
+from daemon import Daemon
+from provider.models import DIALECTS, KEY, ask, declare, entry
+from provider.server import Forever, Hang, Play, Provider, Raw, Say
+from world import eventually
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +29,7 @@ def daemon(world, provider):
     models.append(entry("hasty", "chat-completions", provider.url, idleSeconds=1,
                         headers={"X-Purpose": "test"}))
     tenants = [t.entry() for t in daemon.tenants.values()]
-    tenants[1]["models"] = ["responses", "of another file"]
-    tenants[1]["models"][1] = "elsewhere"
+    tenants[1]["models"] = ["responses", "elsewhere"]
     daemon.write_registry({"version": 1, "tenants": tenants})
     daemon.start(models=declare(daemon, *models))
     yield daemon
@@ -67,19 +41,6 @@ def daemon(world, provider):
 def client(daemon, provider):
     provider.will()
     return daemon.client("acme")
-
-
-def ask(client, model, line="say it"):
-    session = client.session(model=model)
-    turn = client.start(session, line)
-    return client.wait(turn)
-
-
-def courier(daemon):
-    """The process that speaks to providers: the server's only child."""
-    found = [p for p in descendants(daemon.server().pid) if p.name == "cloisterd"]
-    assert len(found) == 1, found
-    return found[0]
 
 
 # --- answers ---------------------------------------------------------------------------------
@@ -101,7 +62,7 @@ def test_the_catalogue_is_the_tenants(daemon, client):
 def test_an_answer_byte_by_byte(client, provider, dialect):
     provider.will(Play("text", piece=1))
     session = client.session(model=dialect)
-    outcome = client.wait(client.start(session, "Grüß mich"))
+    outcome = client.run(session, "Grüß mich")
     assert outcome.status == "completed" and outcome.text == "Grüße, Welt \U0001f30d\n"
     request, = provider.requests
     assert request.method == "POST" and "Grüß mich" in json.dumps(request.json, ensure_ascii=False)

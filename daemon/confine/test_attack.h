@@ -31,10 +31,11 @@
 
 enum walls {
 	UNCONFINED,
-	FILES,   /* Landlock alone */
-	CALLS,   /* seccomp alone */
-	ALL,     /* as the server */
-	ALL_KILL /* in kill mode */
+	FILES,    /* Landlock alone */
+	CALLS,    /* seccomp alone */
+	ALL,      /* as the server */
+	ALL_KILL, /* in kill mode */
+	COURIER,  /* as the process that speaks to providers */
 };
 
 #define DIES   1000 /* killed by SIGSYS */
@@ -61,7 +62,7 @@ static struct {
 	pid_t attacker; /* the last one */
 	pid_t victim;   /* same user, same memory layout, waits */
 	int secret;
-	uint16_t port; /* what may be bound */
+	uint16_t port; /* what may be bound, or connected to by the courier */
 } world;
 
 static inline int outcome(long rc)
@@ -89,6 +90,8 @@ static inline int confine_as(enum walls walls)
 	case ALL:
 	case ALL_KILL:
 		return confine_self(&conf, &e);
+	case COURIER:
+		return confine_courier(CONFINE_ENFORCE, &world.port, 1, &e);
 	}
 	return -1;
 }
@@ -123,7 +126,7 @@ static inline int attempt(enum walls walls, attack_fn *run)
 static inline void expect_outcome(const char *name, enum walls walls, attack_fn *run, int expected)
 {
 	static const char *const names[] = { "unconfined", "Landlock alone", "seccomp alone",
-		                             "confined", "in kill mode" };
+		                             "confined",   "in kill mode",   "courier" };
 	int got = attempt(walls, run);
 
 	if (got != expected)

@@ -1,0 +1,213 @@
+/* The walls of the process that speaks to providers: what it needs works, the rest does not. */
+#include "common/test.h"
+
+#include "daemon/confine/test_attack.h"
+
+#include <arpa/inet.h>
+#include <linux/landlock.h>
+#include <netdb.h>
+#include <sys/mman.h>
+
+static uint16_t open_port, other_port;
+
+static int run_program(void)
+{
+	char *const argv[] = { (char[]){ "true" }, NULL };
+	char *const none[] = { NULL };
+
+	return outcome(execve("/bin/true", argv, none));
+}
+
+static int trace_victim(void)
+{
+	return outcome(syscall(SYS_ptrace, 0x4206 /* PTRACE_SEIZE */, world.victim, 0, 0));
+}
+
+static int signal_victim(void)
+{
+	return outcome(kill(world.victim, SIGCONT));
+}
+
+static int open_path(const char *path, int flags)
+{
+	return outcome(open(path, flags | O_CLOEXEC, 0600));
+}
+
+static int read_file(void)
+{
+	return open_path(world.file, O_RDONLY);
+}
+
+static int write_file(void)
+{
+	return open_path(world.file, O_WRONLY);
+}
+
+static int read_passwords(void)
+{
+	return open_path("/etc/passwd", O_RDONLY);
+}
+
+static int read_hosts(void)
+{
+	return open_path("/etc/hosts", O_RDONLY);
+}
+
+static int change_hosts(void)
+{
+	return open_path("/etc/hosts", O_WRONLY);
+}
+
+static int read_memory(void)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/mem", (int)world.victim);
+	return open_path(path, O_RDONLY);
+}
+
+static int connect_to(uint16_t port)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port) };
+	auto_close int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (fd < 0)
+		return errno;
+	return outcome(connect(fd, (const struct sockaddr *)&to, sizeof(to)));
+}
+
+static int connect_to_model(void)
+{
+	return connect_to(open_port);
+}
+
+static int connect_elsewhere(void)
+{
+	return connect_to(other_port);
+}
+
+static int listen_somewhere(void)
+{
+	auto_close int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return fd < 0 ? errno : outcome(listen(fd, 1));
+}
+
+static int packet_socket(void)
+{
+	return outcome(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+}
+
+static int raw_socket(void)
+{
+	return outcome(socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_ICMP));
+}
+
+static int look_up(void)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found = NULL;
+	int rc = getaddrinfo("localhost", "80", &hints, &found);
+
+	if (found)
+		freeaddrinfo(found);
+	return rc ? EPERM : 0;
+}
+
+static int make_executable_memory(void)
+{
+	const void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+	                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? errno : 0;
+}
+
+static int make_memory_executable(void)
+{
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? errno : outcome(mprotect(p, 4096, PROT_READ | PROT_EXEC));
+}
+
+static int new_namespace(void)
+{
+	return outcome(unshare(CLONE_NEWUSER));
+}
+
+static void what_it_may_not(void **state)
+{
+	static const struct attack attacks[] = {
+		{ "execve", run_program, 0, DIES },
+		{ "ptrace", trace_victim, 0, DIES },
+		{ "a signal", signal_victim, 0, EPERM },
+		{ "a namespace", new_namespace, 0, DIES },
+		{ "a file", read_file, 0, EACCES },
+		{ "writing a file", write_file, 0, EPERM },
+		{ "/etc/passwd", read_passwords, 0, EACCES },
+		{ "writing /etc/hosts", change_hosts, 0, EPERM },
+		{ "memory of another", read_memory, 0, EACCES },
+		{ "listening", listen_somewhere, 0, EPERM },
+		{ "packets", packet_socket, 0, EPERM },
+		{ "raw datagrams", raw_socket, 0, EPERM },
+		{ "executable memory", make_executable_memory, 0, EPERM },
+		{ "memory made executable", make_memory_executable, 0, EPERM },
+	};
+
+	(void)state;
+	expect_all(attacks, ARRAY_LEN(attacks), COURIER);
+}
+
+static void tcp_goes_to_its_ports_alone(void **state)
+{
+	static const struct attack attack = { "another port", connect_elsewhere, 0, EACCES };
+	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+
+	(void)state;
+	if (abi < 4)
+		skip();
+	expect_all(&attack, 1, COURIER);
+}
+
+static void what_it_needs(void **state)
+{
+	static const struct attack needs[] = {
+		{ "the port of a model", connect_to_model, 0, 0 },
+		{ "/etc/hosts", read_hosts, 0, 0 },
+		{ "name service", look_up, 0, 0 },
+	};
+
+	(void)state;
+	expect_all(needs, ARRAY_LEN(needs), COURIER);
+}
+
+static int open_listener(uint16_t *ret_port)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET };
+	socklen_t len = sizeof(at);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(listen(fd, 64), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+	*ret_port = ntohs(at.sin_port);
+	return fd;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_it_may_not),
+		cmocka_unit_test(tcp_goes_to_its_ports_alone),
+		cmocka_unit_test(what_it_needs),
+	};
+	int failed = world_make(NULL);
+	auto_close int model = open_listener(&open_port);
+	auto_close int other = open_listener(&other_port);
+
+	world.port = open_port;
+	failed += RUN_TESTS(tests);
+	fd_close(&model);
+	fd_close(&other);
+	return failed + world_remove(NULL) ? 1 : 0;
+}

@@ -1,0 +1,274 @@
+"""The process that speaks to providers: keys, names, certificates, proxies, its end."""
+
+import contextlib
+import glob
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+import daemon as daemons
+from daemon import write_file
+from provider.models import DIALECTS, KEY, ask, declare, entry
+from provider.server import Echo, Play, Provider
+from world import Process, descendants, eventually, output_of, private_mounts
+
+
+
+@pytest.fixture
+def provider():
+    server = Provider()
+    yield server
+    server.close()
+
+
+def courier(daemon):
+    """The server's only child."""
+    found = descendants(daemon.server().pid)
+    assert [p.name for p in found] == ["cloisterd"], found
+    return found[0]
+
+
+# --- keys ------------------------------------------------------------------------------------
+
+
+def memory_holds(pid, needle):
+    """Whether a process has these bytes anywhere in memory of its own."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps, \
+            open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            span, mode = line.split()[:2]
+            if "w" not in mode:
+                continue
+            begin, end = (int(x, 16) for x in span.split("-"))
+            with contextlib.suppress(OSError, OverflowError, ValueError):
+                memory.seek(begin)
+                if needle in memory.read(end - begin):
+                    return True
+    return False
+
+
+def files_with(directory, needle):
+    found = []
+    for path in glob.glob(f"{directory}/**", recursive=True, include_hidden=True):
+        with contextlib.suppress(OSError):
+            if os.path.isfile(path):
+                with open(path, "rb") as f:
+                    if needle in f.read():
+                        found.append(path)
+    return found
+
+
+def test_a_key_is_nowhere_but_where_it_is_used(make_daemon, provider):
+    daemon = make_daemon()
+    daemon.start(models=declare(daemon, *(entry(d, d, provider.url) for d in DIALECTS)))
+    client = daemon.client("acme")
+    said = []
+    for dialect in DIALECTS:
+        for piece in (1, 7, 1000):
+            provider.will(Echo(400, piece))
+            outcome = client.watch(client.session(model=dialect), "who am I?")
+            assert "[redacted]" in outcome.error["message"], outcome.error
+            said.append(json.dumps([outcome.error, outcome.events], default=str))
+        provider.will(Echo(500), Play("text"))
+        session = client.session(model=dialect)
+        assert client.run(session, "again").status == "completed"
+        said.append(client.request("GET", f"/v1/sessions/{session}/history").raw.decode())
+    provider.will(Play("calls"), Play("text"))
+    assert client.run(client.session(model="chat-completions"), "look").status == "completed"
+    said.append(client.request("GET", "/v1/models").raw.decode())
+    inside = [p for p in descendants(daemon.runner("acme").pid)]
+    assert inside, "there was no sandbox"
+    for text in (*said, daemon.log()):
+        assert KEY not in text
+    assert "[redacted]" in daemon.log()
+    needle = KEY.encode()
+    assert memory_holds(courier(daemon).pid, needle), "the search finds nothing"
+    for process in daemon.tree() + [daemon.launcher()]:
+        if process.pid == courier(daemon).pid:
+            continue
+        assert KEY not in process.read("environ") + process.read("cmdline"), process
+    for process in (daemon.launcher(), daemon.server()):
+        assert not memory_holds(process.pid, needle), process
+    assert daemon.stop() == 0
+    assert not files_with(daemon.state, needle)
+    assert files_with(daemon.var, needle) == [f"{daemon.var}/tokens/key"]
+
+
+# --- names -----------------------------------------------------------------------------------
+
+
+class SilentNames:
+    """A name server that takes every question and answers none."""
+
+    def __init__(self, address):
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind((address, 53))
+        self.questions = []
+        threading.Thread(target=self.take, daemon=True).start()
+
+    def take(self):
+        with contextlib.suppress(OSError):
+            while True:
+                self.questions.append(self.socket.recv(1024))
+
+    def close(self):
+        self.socket.close()
+
+
+def test_a_name_that_nobody_answers(make_daemon, provider):
+    """Cancelling does not wait for it, nor does any other request, and threads are bounded."""
+    names = SilentNames("127.0.0.53")
+    daemon = make_daemon()
+    resolv = f"{daemon.var}/resolv.conf"
+    write_file(resolv, "nameserver 127.0.0.53\noptions timeout:30 attempts:5\n", 0o644)
+    models = declare(daemon, entry("lost", "responses", "http://nobody.example:8080/v1",
+                                   apiKeyFile=None),
+                     entry("near", "responses", provider.url))
+
+    def cover():
+        output_of("mount", "--bind", resolv, os.path.realpath("/etc/resolv.conf"))
+
+    daemon.spawn(daemon.command(models=models), preexec_fn=private_mounts(cover))
+    daemon.wait_ready()
+    client = daemon.client("acme")
+    session = client.session(model="lost")
+    slowest = 0
+    for n in range(60):
+        before = len(names.questions)
+        turn = client.start(session, "wait")
+        if threads(daemon) < 50:
+            eventually(lambda: len(names.questions) > before or threads(daemon) >= 49, 20,
+                       f"question {n}")
+        began = time.monotonic()
+        assert client.call("POST", f"/v1/turns/{turn}/cancel")["status"] == "cancelled"
+        slowest = max(slowest, time.monotonic() - began)
+        assert threads(daemon) <= 52, "threads that look names up are not bounded"
+    assert slowest < 2, "a cancel waited for the name"
+    assert threads(daemon) > 40, "no thread was left waiting: this test shows nothing"
+    names.close()
+    daemon.kill()
+
+
+def threads(daemon):
+    return int(courier(daemon).status("Threads"))
+
+
+def test_a_name_of_this_machine(make_daemon, provider):
+    daemon = make_daemon()
+    url = f"http://localhost:{provider.port}/v1"
+    daemon.start(models=declare(daemon, entry("near", "responses", url)))
+    assert ask(daemon.client("acme"), "near").status == "completed"
+    assert daemon.stop() == 0
+
+
+# --- proxies and certificates ------------------------------------------------------------------
+
+
+def test_a_proxy_of_the_environment(make_daemon, provider, monkeypatch):
+    monkeypatch.setitem(daemons.ENVIRONMENT, "http_proxy", f"http://127.0.0.1:{provider.port}")
+    daemon = make_daemon()
+    url = "http://models.example:8080/v1"
+    daemon.start(models=declare(daemon, entry("far", "messages", url, apiKeyFile=None)))
+    assert ask(daemon.client("acme"), "far").status == "completed"
+    assert provider.requests[0].path == f"{url}/messages"
+    assert daemon.stop() == 0
+
+
+def certificate(directory, name):
+    import ssl
+
+    cert, key = f"{directory}/{name}.crt", f"{directory}/{name}.key"
+    output_of("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+              "-nodes", "-days", "2", "-subj", "/CN=test", "-addext", f"subjectAltName={name}",
+              "-keyout", key, "-out", cert)
+    os.chmod(cert, 0o644)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return cert, context
+
+
+@pytest.mark.parametrize("name,trusted,good", [
+    ("IP:127.0.0.1", True, True), ("IP:127.0.0.1", False, False),
+    ("DNS:other.example", True, False)], ids=["trusted", "unknown-authority", "other-name"])
+def test_certificates_are_verified(make_daemon, monkeypatch, tmp_path, name, trusted, good):
+    daemon = make_daemon()
+    cert, context = certificate(daemon.var, name)
+    if trusted:
+        monkeypatch.setitem(daemons.ENVIRONMENT, "SSL_CERT_FILE", cert)
+    provider = Provider(tls=context)
+    daemon.start(models=declare(daemon, entry("far", "messages", provider.url)))
+    outcome = ask(daemon.client("acme"), "far")
+    assert daemon.stop() == 0
+    provider.close()
+    if good:
+        assert outcome.status == "completed" and len(provider.requests) == 1
+        return
+    assert outcome.status == "failed" and "not who it should be" in outcome.error["message"]
+    assert not provider.requests and KEY not in daemon.log()
+
+
+# --- its start and its end -------------------------------------------------------------------------
+
+
+def test_faults_of_the_models_are_told(make_daemon, provider):
+    daemon = make_daemon()
+    tenant = daemon.tenants["acme"]
+    inside = f"{tenant.workspace}/key"
+    write_file(inside, KEY)
+    path = declare(daemon, entry("one", "messages", provider.url, apiKeyFile=inside),
+                   entry("one", "gopher", "http://far.example/v1"))
+    wanted = [
+        "models[0].apiKeyFile: lies in the workspace of acme, where the tenant can read it",
+        "models[1].id: the same id as of a model before it",
+        "models[1].api: must be chat-completions, responses or messages",
+        "models[1].baseUrl: http would show the key to everybody on the way; only to 127.0.0.1, "
+        "localhost and [::1], or without apiKeyFile"]
+    code, lines = daemon.fail(models=path)
+    assert code == 2 and lines[:-1] == wanted
+    assert lines[-1] == f"cloisterd: {path}: 4 faults"
+    check = [f"{daemon.world.programs}/cloisterd", "check", daemon.registry, f"--models={path}"]
+    done = subprocess.run([*daemons.AS_SERVICE, *check], capture_output=True, text=True,
+                          check=False, cwd="/")
+    assert done.returncode == 1 and done.stdout.splitlines() == wanted
+    done = subprocess.run(
+        [*daemons.AS_SERVICE, *check[:-1], f"--models={declare(daemon, entry('one', 'messages', provider.url))}"],
+        capture_output=True, text=True, check=False, cwd="/")
+    assert (done.returncode, done.stdout) == (0, "ok: 2 tenants, 1 models\n")
+
+
+def test_it_is_confined_and_has_nothing_else(make_daemon, provider):
+    daemon = make_daemon()
+    daemon.start(models=declare(daemon, entry("near", "messages", provider.url)))
+    process = courier(daemon)
+    assert process.status("Seccomp") == "2" and process.status("NoNewPrivs") == "1"
+    open_files = [os.readlink(f) for f in glob.glob(f"/proc/{process.pid}/fd/*")]
+    assert not [f for f in open_files if f.startswith("/") and not f.startswith(("/dev/null", daemon.log_path))]
+    daemon.client("acme").call("GET", "/v1/models")
+    assert daemon.stop() == 0
+
+
+def test_without_it_models_fail_and_the_rest_goes_on(make_daemon, provider):
+    daemon = make_daemon()
+    daemon.start(models=declare(daemon, entry("near", "messages", provider.url)))
+    client = daemon.client("acme")
+    assert ask(client, "near").status == "completed"
+    courier(daemon).kill(signal.SIGKILL)
+    outcome = ask(client, "near")
+    assert outcome.status == "failed" and "is gone" in outcome.error["message"]
+    client.call("GET", "/v1/sessions")
+    assert daemon.stop() == 0
+
+
+def test_it_ends_with_the_server(make_daemon, provider):
+    daemon = make_daemon()
+    daemon.start(models=declare(daemon, entry("near", "messages", provider.url)))
+    process = courier(daemon)
+    daemon.server().kill()
+    daemon.ended()
+    assert not Process(process.pid, "cloisterd", 0).lives()
