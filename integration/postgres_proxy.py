@@ -102,6 +102,25 @@ class Proxy:
                     return
                 client.sendall(data)
 
+    def cut_off(self):
+        """Ends every connection, held or not; new ones are taken."""
+        sockets, self.sockets = self.sockets, []
+        for each in sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def go_away(self):
+        """And takes no new ones, until come_back()."""
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.cut_off()
+
+    def come_back(self):
+        """From now on whoever comes is let through to PostgreSQL itself."""
+        os.rename(self.real, self.path)
+
     def close(self):
         for each in [self.listener, *self.sockets]:
             with contextlib.suppress(OSError):

@@ -229,11 +229,15 @@ def test_bodies_that_are_refused(acme, body):
     acme.call("POST", "/v1/sessions", body, 400, "invalid_json")
 
 
-def test_a_fault_is_located(acme):
-    answer = acme.request("POST", "/v1/sessions", {"title": "a", "colour": "b"})
-    assert "colour" in answer.json["error"]["message"]
-    answer = acme.request("POST", "/v1/sessions", b'{"title":\n  oops}')
-    assert "line 2" in answer.json["error"]["message"]
+@pytest.mark.parametrize("body,place", [
+    (b'{"title":"a","colour":"b"}', "colour: "), (b'{"title":1}', "title: "),
+    (b'{"title":\n  oops}', "line 2, column 3"), (b'{"a":1,\n"a":2}', "line 2, column 1"),
+    (b'{"title":\n"\xff"}', "line 2, column 2"), (b"[" * 70 + b"]" * 70, "column 65"),
+    (b"{} {}", "line 1, column 4"), (b"[]", "object")])
+def test_a_fault_is_located(acme, body, place):
+    answer = acme.request("POST", "/v1/sessions", body)
+    assert (answer.status, answer.code) == (400, "invalid_json")
+    assert place in answer.json["error"]["message"], answer
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/jsonp", "application/json-seq", "",
@@ -387,8 +391,8 @@ def test_an_empty_turn(acme, session, line):
 
 @pytest.mark.parametrize("body", [
     {}, {"input": None}, {"input": 1}, {"input": "x", "more": 1},
-    {"input": "x", "clientRequestId": "x"},
-    {"input": "x", "clientRequestId": str(uuid.uuid4()).upper()}])
+    {"input": "x", "clientRequestId": "x"}, {"input": "x", "clientRequestId": "g" * 36},
+    {"input": "x", "clientRequestId": str(uuid.uuid4()) + "0"}])
 def test_turns_that_are_malformed(acme, session, body):
     acme.call("POST", f"/v1/sessions/{session}/turns", body, 400, "invalid_json")
 
@@ -402,6 +406,9 @@ def test_the_same_request_gives_the_same_turn(acme, session):
     again = acme.call("POST", f"/v1/sessions/{session}/turns",
                       {"input": "once", "clientRequestId": key}, 202)
     assert again["id"] == first["id"] and again["status"] == "completed"
+    again = acme.call("POST", f"/v1/sessions/{session}/turns",
+                      {"input": "once", "clientRequestId": key.upper()}, 202)
+    assert (again["id"], again["clientRequestId"]) == (first["id"], key)
     acme.call("POST", f"/v1/sessions/{session}/turns",
               {"input": "twice", "clientRequestId": key}, 409, "idempotency_conflict")
 
@@ -527,7 +534,7 @@ def test_a_waiting_turn_keeps_its_session_busy(acme, session):
     acme.cancel(turn)
 
 
-@pytest.mark.parametrize("value", ["x", "", str(uuid.uuid4()).upper()])
+@pytest.mark.parametrize("value", ["x", "", "01A22899-3DF1-7001-AC9C-7A4C9573C21A"])
 def test_requests_of_a_malformed_turn(acme, value):
     acme.call("GET", f"/v1/requests?turnId={value}", status=400, code="invalid_query")
 

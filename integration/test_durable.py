@@ -200,6 +200,43 @@ def test_questions_survive(make_daemon):
     assert daemon.stop() == 0
 
 
+@pytest.mark.parametrize("away", [False, True], ids=["cut off", "away"])
+def test_an_answer_that_was_committed_unheard(make_daemon, away):
+    """It counts, and whoever watches hears of it, once."""
+    daemon = make_daemon(("acme",)).start()
+    client = daemon.client("acme")
+    turn = client.start(client.session(), "? go | yes")
+    client.wait_for(turn, "waiting_for_input")
+    where = f"/v1/requests/{client.call('GET', '/v1/requests')['data'][0]['id']}/resolve"
+    with client.events() as events:
+        proxy = Proxy(daemon)
+        proxy.stop_at_commit(1, HOLD_AFTER)
+        said = []
+        thread = threading.Thread(daemon=True, target=lambda: said.append(
+            client.request("POST", where, {"decision": "yes"})))
+        thread.start()
+        assert proxy.stopped.wait(20), "no commit"
+        if away:
+            proxy.go_away()
+        else:
+            proxy.cut_off()
+        thread.join(30)
+        answer = said[0]
+        if away:
+            assert (answer.status, answer.code) == (503, "store_unavailable"), answer
+            proxy.come_back()
+        else:
+            assert (answer.status, answer.json["decision"]) == (200, "yes"), answer
+        events.until_end(turn, 60)
+        kinds = [kind for _, kind, _ in events.of_turn(turn)]
+    assert kinds[:3] == ["request.resolved", "tool.finished", "turn.resumed"], kinds
+    assert kinds.count("request.resolved") == 1
+    assert client.wait(turn).text == "yes"
+    client.call("POST", where, {"decision": "yes"}, 409, "request_not_resolved")
+    proxy.close()
+    assert daemon.stop() == 0
+
+
 def test_ten_seconds_without_a_database(make_daemon):
     """Named errors, a cancel in time, and then everything goes on."""
     daemon = make_daemon(("acme",)).start()

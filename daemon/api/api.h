@@ -99,6 +99,10 @@ struct api_asked {
 	size_t n;
 };
 
+/* A client request id in either case; false with the answer made when it is no UUID. */
+bool api_client_id(const struct http_request *req, struct http_response *res, const struct json *v,
+                   struct uuid *ret);
+
 /*
  * The client request id v (may be NULL) with the digest of what is asked; *ret_key is
  * *room, or NULL without an id.  False with the answer made when it is no UUID.

@@ -24,6 +24,22 @@ static void add_value(crypto_hash_sha256_state *hash, const struct json *v)
 		add(hash, json_str(v), json_str_len(v));
 }
 
+bool api_client_id(const struct http_request *req, struct http_response *res, const struct json *v,
+                   struct uuid *ret)
+{
+	char text[sizeof(ret->text)] = "";
+	const char *given = json_str(v);
+
+	if (json_str_len(v) < sizeof(text))
+		for (size_t i = 0; given[i]; i++)
+			text[i] = (char)(given[i] >= 'A' && given[i] <= 'F' ? given[i] - 'A' + 'a'
+			                                                    : given[i]);
+	if (uuid_parse(text, ret))
+		return true;
+	http_error(req, res, 400, "invalid_json", "clientRequestId: not a UUID");
+	return false;
+}
+
 bool api_client_request(const struct http_request *req, struct http_response *res,
                         const struct json *v, const struct api_asked *asked,
                         struct client_request *room, const struct client_request **ret_key)
@@ -34,10 +50,8 @@ bool api_client_request(const struct http_request *req, struct http_response *re
 	*ret_key = NULL;
 	if (!v)
 		return true;
-	if (!uuid_parse(json_str(v), &room->id)) {
-		http_error(req, res, 400, "invalid_json", "clientRequestId: not a lower-case UUID");
+	if (!api_client_id(req, res, v, &room->id))
 		return false;
-	}
 	(void)crypto_hash_sha256_init(&hash);
 	add(&hash, label, sizeof(label));
 	add(&hash, asked->what, strlen(asked->what) + 1);

@@ -84,10 +84,8 @@ static bool read_turn(const struct http_request *req, struct http_response *res,
 
 	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc))
 		return false;
-	if (v[0] && !uuid_parse(json_str(v[0]), &t->client_request)) {
-		http_error(req, res, 400, "invalid_json", "clientRequestId: not a lower-case UUID");
+	if (v[0] && !api_client_id(req, res, v[0], &t->client_request))
 		return false;
-	}
 	if (blank(json_str(v[1]))) {
 		http_error(req, res, 422, "empty_input", "input: nothing but white space");
 		return false;
