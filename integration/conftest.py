@@ -10,6 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
 import pytest  # noqa: E402
 
+from contract import CONTRACT  # noqa: E402
 from daemon import SANITIZER, TENANTS, Daemon  # noqa: E402
 from world import World  # noqa: E402
 
@@ -80,17 +81,40 @@ def session(acme):
     return acme.session()
 
 
-WHOLE = "test_every_error_code_was_produced"  # needs what all other tests have seen
+# --- every error code ------------------------------------------------------------------
+# The tests may run in several processes (xdist). Each tells the first one which error codes
+# its tests have seen, and that one judges: when everything was run, no code may be missing.
 
 
-def pytest_collection_modifyitems(session, config, items):
-    """That test comes last, and only when everything is run."""
-    last = [item for item in items if item.name == WHOLE]
-    files = {os.path.basename(item.path) for item in items}
-    here = {name for name in os.listdir(os.path.dirname(__file__)) if name.startswith("test_")}
-    named = any("::" in argument for argument in config.args)
-    whole = here <= files and not named and not config.option.keyword
-    items[:] = [item for item in items if item not in last] + (last if whole else [])
+def is_whole(config):
+    here = os.path.dirname(os.path.realpath(__file__))
+    option = config.option
+    return [os.path.realpath(a) for a in config.args] == [here] and \
+        not (option.keyword or option.ignore or option.maxfail)
+
+
+def missing_codes(config):
+    if hasattr(config, "workerinput") or not is_whole(config):
+        return set()
+    return CONTRACT.error_codes() - CONTRACT.produced
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    CONTRACT.produced |= {tuple(seen) for seen in node.workeroutput.get("produced", [])}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["produced"] = [list(seen) for seen in CONTRACT.produced]
+    elif session.exitstatus == pytest.ExitCode.OK and missing_codes(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for missing in sorted(missing_codes(config), key=str):
+        terminalreporter.write_line(f"no test produced this error: {missing}", red=True)
 
 
 @pytest.hookimpl(hookwrapper=True)
