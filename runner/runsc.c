@@ -33,8 +33,12 @@ static const struct flag_row flags[] = {
 	{ "--net-raw=false", true },
 	{ "--allow-packet-socket-write=false", false },
 	{ "--TESTONLY-allow-packet-endpoint-write=false", false }, /* its older name */
-	/* cgroups are the runner's affair. */
+	/* No packets past the network stack, straight to the interface's queues. */
+	{ "--EXPERIMENTAL-xdp=off", false },
+	/* cgroups are the runner's affair, and no view of them is inside. */
 	{ "--ignore-cgroups=true", true },
+	{ "--systemd-cgroup=false", false },
+	{ "--cgroupfs=false", false },
 	/* We are root of a user namespace already. */
 	{ "--rootless=false", true },
 	/* The root is read-only, so nothing needs to be laid over it; releases that cannot bound
@@ -51,6 +55,7 @@ static const struct flag_row flags[] = {
 	/* A socket, FIFO or device in a workspace does not connect the sandbox to something
 	   outside. */
 	{ "--host-uds=none", true },
+	{ "--fsgofer-host-uds=false", false }, /* its older name */
 	{ "--host-fifo=none", false },
 	{ "--character-device-policy=emulated-only", false },
 	/* The sandbox's own filters are not the OCI spec's to give. */
@@ -64,9 +69,17 @@ static const struct flag_row flags[] = {
 	{ "--TESTONLY-nftables=false", false },
 	/* No way around the sentry to devices, and none to io_uring. */
 	{ "--nvproxy=false", false },
+	{ "--nvproxy-docker=false", false },
 	{ "--tpuproxy=false", false },
 	{ "--rdmaproxy=false", false },
 	{ "--iouring=false", false },
+	/* What gVisor's own tests need: walls taken away, and a call that ends the sentry. */
+	{ "--TESTONLY-unsafe-nonroot=false", false },
+	{ "--TESTONLY-afs-syscall-panic=false", false },
+	/* What a tenant's programs do and send is not for the operator's log. */
+	{ "--strace=false", false },
+	{ "--log-packets=false", false },
+	{ "--debug-to-user-log=false", false },
 	/* The host's settings are the operator's. */
 	{ "--host-settings=ignore", false },
 	/* Descriptors of sentry and gofer each. */

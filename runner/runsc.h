@@ -12,7 +12,7 @@
 /* The descriptor that runsc finds open beside 0 to 2. */
 #define RUNSC_LOG_FD 3
 
-#define RUNSC_FLAGS_MAX 48
+#define RUNSC_FLAGS_MAX 64
 #define RUNSC_ARGS_MAX  (RUNSC_FLAGS_MAX + 8)
 
 /* What a binary is and can, read from its own words. */

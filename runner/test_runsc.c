@@ -108,6 +108,62 @@ static void test_debian(void **state)
 	assert_true(has(argv, "cell"));
 }
 
+/*
+ * Of the flags that the recorded release has, those that would take a wall away, or show
+ * the operator what is the tenant's, are not left to their defaults.
+ */
+static void test_nothing_is_left_to_defaults(void **state)
+{
+	static const char *const names[] = {
+		"EXPERIMENTAL-xdp",
+		"TESTONLY-afs-syscall-panic",
+		"TESTONLY-allow-packet-endpoint-write",
+		"TESTONLY-unsafe-nonroot",
+		"allow-flag-override",
+		"cgroupfs",
+		"directfs",
+		"fdlimit",
+		"file-access",
+		"file-access-mounts",
+		"fsgofer-host-uds",
+		"host-fifo",
+		"host-uds",
+		"ignore-cgroups",
+		"iouring",
+		"log-packets",
+		"net-raw",
+		"network",
+		"nvproxy",
+		"nvproxy-docker",
+		"oci-seccomp",
+		"overlay2",
+		"platform",
+		"profile",
+		"reproduce-nat",
+		"reproduce-nftables",
+		"root",
+		"rootless",
+		"strace",
+		"systemd-cgroup",
+		"tpuproxy",
+		"watchdog-action",
+	};
+	const char *argv[RUNSC_ARGS_MAX];
+	auto_free char *flags = read_data(DEBIAN, "flags");
+
+	(void)state;
+	decide(DEBIAN, true, false, argv);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		char line[80];
+
+		(void)snprintf(line, sizeof(line), "  -%s", names[i]);
+		if (!flags || !strstr(flags, line))
+			fail_msg("%s is not a flag of this release", names[i]);
+		if (!has_flag(argv, names[i]))
+			fail_msg("--%s is left to its default", names[i]);
+	}
+}
+
 static void test_newer(void **state)
 {
 	const char *argv[RUNSC_ARGS_MAX];
@@ -295,6 +351,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_debian),
+		cmocka_unit_test(test_nothing_is_left_to_defaults),
 		cmocka_unit_test(test_newer),
 		cmocka_unit_test(test_wishes),
 		cmocka_unit_test(test_missing_flags),
