@@ -188,10 +188,37 @@ static void every_fault_is_told(void **state)
 	}
 }
 
+#define EXAMPLE_KEYS "/etc/cloister/keys/"
+
+/* With keys that are here. */
+static void the_example_is_good(void **state)
+{
+	auto_close int fd = open("models.example.json", O_RDONLY | O_CLOEXEC);
+	auto_buf struct buf here = BUF_INIT(1 << 16);
+	auto_free char *text = NULL;
+	struct err e = ERR_INIT;
+	struct models *m;
+	const char *at, *key;
+	size_t len;
+
+	(void)state;
+	assert_int_equal(fd_read_all(fd, MODELS_MAX_BYTES, &text, &len, &e), 0);
+	for (at = text; (key = strstr(at, EXAMPLE_KEYS)); at = strchr(key, '"')) {
+		buf_add(&here, at, (size_t)(key - at));
+		buf_adds(&here, "@/key");
+	}
+	buf_adds(&here, at);
+	m = load(here.data, "");
+	assert_int_equal(m->n, 3);
+	assert_non_null(models_find(m, "claude"));
+	models_free(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_whole_model, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(the_example_is_good, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(every_fault_is_told, begin_world, end_world),
 	};
 
