@@ -139,7 +139,8 @@ lint-all: lint-format lint-size lint-headers lint-banned lint-shell analyze tidy
 lint-format:
 	$Qif clang-format --version | grep -q 'version 14\.'; then clang-format --dry-run -Werror $(csrc) $(hsrc); \
 	else echo "format not checked: needs clang-format 14"; fi
-lint-shell: ; $Qshellcheck -x $(filter-out scripts/demo,$(wildcard scripts/*)) .ci/run
+lint-shell: ; $Qshellcheck -x $(filter-out scripts/demo,$(wildcard scripts/*)) .ci/run \
+	nix/render nix/prepare-tenants nix/upgrade-database
 lint-headers:
 	$Qfor h in $(hsrc); do $(CC) $(std) $(pkg_cflags) -fsyntax-only -x c $$h || exit 1; done
 lint-size:
