@@ -98,6 +98,17 @@ FORBIDDEN = {
     "an extension that reads": "CREATE EXTENSION file_fdw SCHEMA {schema}",
     "an extension that connects": "CREATE EXTENSION dblink SCHEMA {schema}",
     "an extension that administers": "CREATE EXTENSION adminpack SCHEMA pg_catalog",
+    "a trusted extension": "CREATE EXTENSION citext SCHEMA {schema}",
+    "an extension that is there": "CREATE EXTENSION IF NOT EXISTS plpgsql",
+    "another version of one": "ALTER EXTENSION plpgsql UPDATE",
+    "a trusted language": "CREATE LANGUAGE plperl",
+    "let extensions in": "DROP EVENT TRIGGER refuse_extension",
+    "let them in for a while": "ALTER EVENT TRIGGER refuse_extension DISABLE",
+    "replace what refuses them": "CREATE OR REPLACE FUNCTION privileged.refuse_extension() "
+        "RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'",
+    "drop what refuses them": "DROP SCHEMA privileged CASCADE",
+    "replicate in silence": "SET session_replication_role = replica",
+    "a copy of what was never locked": "CREATE DATABASE evil TEMPLATE template0",
     "a foreign server": "CREATE SERVER s FOREIGN DATA WRAPPER postgres_fdw",
     "a tablespace": "CREATE TABLESPACE evil LOCATION '/tmp'",
     "a subscription": "CREATE SUBSCRIPTION s CONNECTION 'host=198.41.0.4' PUBLICATION p",
@@ -158,6 +169,16 @@ def test_replication_cannot_connect(sql, kind):
     code, _, error = sql.run("cloister_owner", f"dbname=cloister replication={kind}",
                              "IDENTIFY_SYSTEM")
     assert code != 0 and ("max_wal_senders" in error or "rejects" in error), error
+
+
+def test_a_database_of_the_owners_own(sql):
+    """Whoever makes one owns it, and still adds no extension to it."""
+    sql.ask("cloister_owner", "cloister", "CREATE DATABASE evil")
+    try:
+        code, _, error = sql.run("cloister_owner", "evil", "CREATE EXTENSION citext SCHEMA pg_catalog")
+        assert code != 0 and "permission denied for CREATE EXTENSION" in error, error
+    finally:
+        sql.ask("cloister_owner", "cloister", "DROP DATABASE evil")
 
 
 def test_a_tenant_cannot_reach_another(sql):

@@ -17,5 +17,20 @@ GRANT USAGE ON LANGUAGE plpgsql TO cloister_owner;
 
 REVOKE ALL ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea), lo_open(oid, integer), lo_put(oid, bigint, bytea), lo_truncate(integer, integer), lo_truncate64(integer, bigint), lo_unlink(oid), lowrite(integer, bytea) FROM PUBLIC;
 
+-- The scripts of trusted extensions run as superuser for whoever owns a database.  Here a
+-- privilege cannot stop that: the owner of a database grants itself what it likes.
+CREATE SCHEMA privileged;
+
+CREATE FUNCTION privileged.refuse_extension() RETURNS event_trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RAISE EXCEPTION 'permission denied for %', tg_tag USING ERRCODE = 'insufficient_privilege';
+END
+$$;
+
+CREATE EVENT TRIGGER refuse_extension ON ddl_command_start
+	WHEN TAG IN ('CREATE EXTENSION', 'ALTER EXTENSION', 'CREATE LANGUAGE')
+	EXECUTE FUNCTION privileged.refuse_extension();
+
 CREATE DATABASE cloister TEMPLATE template1;
 

@@ -10,6 +10,9 @@ ALTER ROLE cloister_runtime NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLIC
 
 REVOKE ALL ON DATABASE cloister, postgres, template1, template0 FROM PUBLIC;
 
+-- A database that is copied from this one would lack what template1 has.
+UPDATE pg_database SET datistemplate = false WHERE datname = 'template0' AND datistemplate;
+
 GRANT CONNECT ON DATABASE cloister TO cloister_owner;
 
 CREATE SCHEMA IF NOT EXISTS control AUTHORIZATION cloister_owner;
