@@ -296,6 +296,18 @@ def test_lies_about_addresses(line, stage):
     assert line.passed(MARK, PUBLIC) == []
 
 
+def test_a_flood_of_addresses_fills_no_table(line, stage):
+    """The kernel keeps neighbours of all namespaces in one table: none of a liar's is in it."""
+    for i in range(3000):
+        claimed = struct.pack(">I", 0x0B000000 + 7919 * i)
+        line.send(ARP, struct.pack(">HHBBH6s4s6s4s", 1, IPV4, 6, 4, 1, line.own, claimed,
+                                   bytes(6), socket.inet_aton(ROUTER)), to=BROADCAST)
+    assert line.passed(MARK, PUBLIC) == []
+    known = output_of("nsenter", f"--net={router(stage.daemon, 'mallory')}", "ip", "neighbour",
+                      "show", "dev", "cell0").splitlines()
+    assert [words.split()[0] for words in known] == [INSIDE], known[:5]
+
+
 # --- bounds --------------------------------------------------------------------------------------
 
 

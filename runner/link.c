@@ -65,6 +65,11 @@ int link_forward(struct nl *nl, const char *name, struct err *e)
 	struct nlattr *conf = mnl_attr_nest_start(m, IFLA_INET_CONF);
 
 	mnl_attr_put_u32(m, IPV4_DEVCONF_FORWARDING, 1);
+	/*
+	 * What claims to come from elsewhere is not even looked at.  Asked by ARP, the
+	 * kernel would keep every address that asks, in a table that all namespaces share.
+	 */
+	mnl_attr_put_u32(m, IPV4_DEVCONF_RP_FILTER, 1);
 	mnl_attr_nest_end(m, conf);
 	mnl_attr_nest_end(m, inet);
 	mnl_attr_nest_end(m, spec);

@@ -17,7 +17,10 @@ int link_add_pair(struct nl *nl, const char *name, const char *peer, pid_t peer_
 
 int link_up(struct nl *nl, const char *name, struct err *e) must_check;
 
-/* Let the interface forward IPv4 packets that come in through it.  It needs no /proc/sys. */
+/*
+ * Let the interface forward IPv4 packets that come in through it, from addresses that are
+ * reached through it.  It needs no /proc/sys.
+ */
 int link_forward(struct nl *nl, const char *name, struct err *e) must_check;
 
 /* Keep the interface from giving itself an IPv6 address.  Before link_up(). */
