@@ -29,6 +29,8 @@ enum exchange_stage {
 struct http_head {
 	unsigned int hosts, lengths, encodings, authorizations, request_ids, origins;
 	const char *fault; /* first thing wrong; static text */
+	const char *end;   /* of what was looked at so far, where libmicrohttpd keeps the head */
+	size_t end_nuls;   /* NULs that libmicrohttpd puts there in place of other bytes */
 	const char *host;  /* values are borrowed from libmicrohttpd */
 	const char *length_text;
 	const char *encoding;

@@ -3,8 +3,8 @@
  *
  * libmicrohttpd accepts heads that another reader (a proxy in front) may take for a
  * different request: two lengths, a length beside chunks, a blank before the colon,
- * unknown transfer codings, bare CR.  Such a head is refused here and its connection
- * closed, before path or token are looked at.  The target is decoded once, by us:
+ * unknown transfer codings, bare CR, folded lines, NUL bytes.  Such a head is refused here and its
+ * connection closed, before path or token are looked at.  The target is decoded once, by us:
  * libmicrohttpd would decode %2F and cut at %00 first.
  */
 #include "daemon/http/exchange.h"
@@ -61,6 +61,48 @@ static void count_header(struct http_head *h, const char *name, const char *valu
 	}
 }
 
+#define HEAD_MAX 65536 /* bytes; what is further away is not in the same buffer */
+
+/* How far to is behind from; 0 when that is not known. */
+static size_t distance(const char *from, const char *to)
+{
+	uintptr_t a = (uintptr_t)from, b = (uintptr_t)to;
+
+	return b > a && b - a < HEAD_MAX ? b - a : 0;
+}
+
+/*
+ * libmicrohttpd takes a head apart where it lies.  It ends a value at its first NUL, and
+ * puts the rest of a line that is folded behind the name of the header; what another reader
+ * would see shows in the bytes between.  Between two headers that is the end of a line.
+ */
+static bool is_line_end(const struct http_head *h, const char *next, size_t more_nuls)
+{
+	size_t len = distance(h->end, next), nuls = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		if (h->end[i] == '\0')
+			nuls++;
+		else if (!strchr(" \t\r\n", h->end[i]))
+			return false;
+	}
+	return nuls <= h->end_nuls + more_nuls;
+}
+
+/* Does the header follow the one before, and its value its name?  Then it is the last one seen. */
+static bool in_place(struct http_head *h, const char *name, size_t name_len, const char *value,
+                     size_t value_len)
+{
+	size_t to_value = distance(name, value);
+
+	if (!is_line_end(h, name, 0) || (value_len && to_value <= name_len))
+		return false;
+	/* The colon is a NUL now, and a value that is empty may stand anywhere. */
+	h->end = value_len ? value + value_len : name + name_len;
+	h->end_nuls = value_len ? 2 : 3;
+	return true;
+}
+
 static enum MHD_Result note_header(void *cls, enum MHD_ValueKind kind, const char *name,
                                    size_t name_len, const char *value, size_t value_len)
 {
@@ -73,9 +115,30 @@ static enum MHD_Result note_header(void *cls, enum MHD_ValueKind kind, const cha
 		h->fault = "a header name has a character that is not allowed";
 	else if (strlen(value) != value_len || has_control(value))
 		h->fault = "a header value has a control character";
+	else if (!in_place(h, name, name_len, value, value_len))
+		h->fault = "a header is folded, or has a NUL";
 	else
 		count_header(h, name, value);
 	return h->fault ? MHD_NO : MHD_YES;
+}
+
+/* The last header ends two lines, one of which is empty. */
+static void check_head_end(struct http_exchange *ex)
+{
+	const union MHD_ConnectionInfo *size =
+		MHD_get_connection_info(ex->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+	const char *end = size ? ex->req.method + size->header_size : NULL;
+
+	if (!ex->head.fault && !is_line_end(&ex->head, end, 2))
+		ex->head.fault = "a header has a NUL";
+}
+
+static void read_headers(struct http_exchange *ex, const char *version)
+{
+	ex->head.end = version + strlen(version);
+	ex->head.end_nuls = 2;
+	MHD_get_connection_values_n(ex->mhd, MHD_HEADER_KIND, note_header, &ex->head);
+	check_head_end(ex);
 }
 
 static const char *check_length(struct http_head *h)
@@ -296,7 +359,7 @@ bool request_check(struct http_exchange *ex, const char *method, const char *url
 
 	ex->req.method = method;
 	ex->req.path = ex->target;
-	MHD_get_connection_values_n(ex->mhd, MHD_HEADER_KIND, note_header, &ex->head);
+	read_headers(ex, version);
 	set_request_id(ex);
 	gate_origin(ex);
 	if (query)

@@ -160,6 +160,20 @@ static const struct {
 	BAD("G\"T /healthz HTTP/1.1\r\n" HOST "\r\n" SMUGGLED),
 	BAD("GET /healthz\0/more HTTP/1.1\r\n" HOST "\r\n" SMUGGLED),
 	BAD("GET /healthz?a=b\0c HTTP/1.1\r\n" HOST "\r\n" SMUGGLED),
+	BAD("GET /healthz HTTP/1.1\0 HTTP/1.0\r\n" HOST "\r\n" SMUGGLED),
+	BAD("GET /healthz HTTP/1.1\r\n" HOST "X-Note: a\0b\r\nX-B: b\r\n\r\n" SMUGGLED),
+	BAD("GET /healthz HTTP/1.1\r\n" HOST "X-Note: a\0\r\nX-B: b\r\n\r\n" SMUGGLED),
+	BAD("GET /healthz HTTP/1.1\r\n" HOST "X-Note: \0b\r\nX-B: b\r\n\r\n" SMUGGLED),
+	BAD("GET /healthz HTTP/1.1\r\n" HOST "X-Note: a\0b\r\n\r\n" SMUGGLED),
+	BAD("GET /healthz HTTP/1.1\r\n" HOST "X-Note: a\0\r\n\r\n" SMUGGLED),
+	BAD("GET /healthz HTTP/1.1\r\n" HOST "X-Note: a\0\0\0\0b\r\n\r\n" SMUGGLED),
+	BAD("GET /v1/echo HTTP/1.1\r\n" HOST "Authorization: Bearer " TOKEN "\0x\r\n\r\n" SMUGGLED),
+	BAD("GET /healthz HTTP/1.1\r\n" HOST "X-Note: a\r\n b\r\n\r\n" SMUGGLED),
+	BAD("GET /healthz HTTP/1.1\r\n" HOST "X-Note: a\r\n\tb\r\nX-B: b\r\n\r\n" SMUGGLED),
+	BAD("GET /healthz HTTP/1.1\r\n" HOST "X-Note: a\r\n \r\n\r\n" SMUGGLED),
+	BAD("GET /healthz HTTP/1.1\r\n" HOST "X-Note:\r\n b\r\n\r\n" SMUGGLED),
+	BAD("GET /healthz HTTP/1.1\r\n X-Note: a\r\n" HOST "\r\n" SMUGGLED),
+	BAD(POST "Content-Lengt: 38\r\n h\r\n\r\n" SMUGGLED),
 	BAD("GET /v1/echo HTTP/1.1\r\n" AUTH "Authorization: Bearer x\r\n\r\n" SMUGGLED),
 	BAD("GET /v1/echo HTTP/1.1\r\n" AUTH "authorization: Bearer " TOKEN "\r\n\r\n" SMUGGLED),
 };
@@ -178,6 +192,26 @@ static void refuses_smuggling(void **state)
 		close(fd);
 		reply_free(&r);
 	}
+}
+
+/* What is odd but means the same to everybody. */
+static void takes_blanks_and_empty_values(void **state)
+{
+	(void)state;
+	expect(server,
+	       "GET /healthz HTTP/1.1\r\n" HOST "X-A:\r\nX-B: \r\nX-C:\t a \t\r\nX-D:\r\n\r\n", 200,
+	       "/healthz");
+	expect(server,
+	       "GET /healthz HTTP/1.1\n"
+	       "Host: test\nX-A: a\nX-B:\n\n",
+	       200, "/healthz");
+	expect(server,
+	       "\r\nGET /healthz?a=b&c=%20 HTTP/1.1\r\n" HOST "X-A:                    a\r\n\r\n",
+	       200, "/healthz");
+	expect(server,
+	       "POST /v1/echo HTTP/1.1\r\n" AUTH "Content-Type: application/json\r\n"
+	       "Content-Length: 4\r\n\r\nabcd",
+	       200, "body=4:abcd");
 }
 
 /* Some answers are libmicrohttpd's own; where ours comes it must be whole and single. */
@@ -891,6 +925,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		SERVED(refuses_smuggling),
 		SERVED(answers_a_refusal_once),
+		SERVED(takes_blanks_and_empty_values),
 		SERVED(refuses_paths),
 		SERVED(bounds_the_path),
 		SERVED(bounds_the_head),
