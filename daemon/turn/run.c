@@ -655,6 +655,7 @@ bool job_run(struct job *job)
 	struct err e = ERR_INIT;
 	enum round round = take_steps(&r, &e);
 
+	transcript_forget(&r.transcript);
 	if (atomic_load(&job->abandon))
 		return true;
 	if (round == ROUND_FAILED && cancel_fired(&job->cancel))
