@@ -1,5 +1,6 @@
 """The process that speaks to providers: keys, names, certificates, proxies, its end."""
 
+import array
 import contextlib
 import glob
 import json
@@ -20,7 +21,7 @@ from world import Process, descendants, eventually, output_of, private_mounts
 
 
 
-BLOCK = 1 << 22  # bytes that are read at once
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture
@@ -40,20 +41,32 @@ def courier(daemon):
 # --- keys ------------------------------------------------------------------------------------
 
 
+def resident(pagemap, begin, end):
+    """The parts of a region that are in memory: runs of pages."""
+    pagemap.seek(begin // PAGE * 8)
+    start = None
+    for n, entry in enumerate((*array.array("Q", pagemap.read((end - begin) // PAGE * 8)), 0)):
+        if entry >> 62 and start is None:
+            start = n
+        elif not entry >> 62 and start is not None:
+            yield begin + start * PAGE, begin + n * PAGE
+            start = None
+
+
 def memory_holds(pid, needle):
     """Whether a process has these bytes anywhere in memory that it can write."""
     with open(f"/proc/{pid}/maps", encoding="utf-8") as maps, \
+            open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap, \
             open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in maps:
             span, mode = line.split()[:2]
             begin, end = (int(x, 16) for x in span.split("-"))
             if "w" not in mode or end - begin > 1 << 30:  # a sanitizer's shadow
                 continue
-            for at in range(begin, end, BLOCK):
-                with contextlib.suppress(OSError):
-                    memory.seek(at)
-                    if needle in memory.read(min(BLOCK + len(needle), end - at)):
-                        return True
+            for first, last in resident(pagemap, begin, end):
+                memory.seek(first)
+                if needle in memory.read(last - first):
+                    return True
     return False
 
 
@@ -92,9 +105,10 @@ def test_a_key_is_nowhere_but_where_it_is_used(make_daemon, provider):
         assert KEY not in text
     assert "[redacted]" in daemon.log()
     needle = KEY.encode()
-    assert memory_holds(courier(daemon).pid, needle), "the search finds nothing"
+    holder = courier(daemon).pid
+    assert memory_holds(holder, needle), "the search finds nothing"
     for process in daemon.tree() + [daemon.launcher()]:
-        if process.pid == courier(daemon).pid:
+        if process.pid == holder:
             continue
         assert KEY not in process.read("environ") + process.read("cmdline"), process
     for process in (daemon.launcher(), daemon.server()):
