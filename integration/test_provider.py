@@ -11,7 +11,7 @@ import pytest
 
 from daemon import Daemon
 from provider.models import DIALECTS, KEY, ask, declare, entry
-from provider.server import Forever, Hang, Play, Provider, Raw, Say
+from provider.server import Call, Forever, Hang, Play, Provider, Raw, Say
 from world import eventually
 
 
@@ -119,6 +119,29 @@ def test_a_refusal(client, provider, dialect):
     provider.will("refusal")
     outcome = ask(client, dialect)
     assert outcome.status == "completed" and outcome.text
+
+
+def test_the_tools_are_those_that_are_offered(client, provider):
+    """Each is known, and takes exactly the fields of its schema."""
+    assert ask(client, "chat-completions").status == "completed"
+    offered = [t["function"] for t in provider.requests[0].json["tools"]]
+    assert {t["name"] for t in offered} >= {"shell", "read_file", "write_file", "list_files"}
+    for tool in offered:
+        name, schema = tool["name"], tool["parameters"]
+        fields = {field: [] for field in schema["properties"]}
+        assert "nonsense: unknown field" in refusal(client, provider, name, {**fields, "nonsense": 1})
+        assert "unknown field" not in refusal(client, provider, name, fields)
+        if schema["required"]:
+            assert "required" in refusal(client, provider, name, {})
+
+
+def refusal(client, provider, tool, arguments):
+    """What the model is told about a call that is not run."""
+    provider.will(Call(tool, arguments), "text")
+    assert ask(client, "chat-completions").status == "completed"
+    said = provider.requests[1].json["messages"][-1]["content"]
+    assert said.startswith("error: "), said
+    return said
 
 
 # --- what passes ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "daemon/model/model.h"
 #include "daemon/turn/approval.h"
+#include "daemon/turn/offered.h"
 #include "daemon/turn/output.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/render.h"
@@ -222,11 +223,12 @@ static enum round commit_answer(struct run *r, struct model_answer *answer, stru
 
 static enum round ask_model(struct run *r, struct err *e)
 {
-	const struct model_prompt prompt = { .transcript = &r->transcript.list };
+	struct model_prompt prompt = { .transcript = &r->transcript.list };
 	const struct model_sink sink = { publish_text, r, publish_reasoning, publish_discarded };
 	struct model_answer answer = { 0 };
 	enum round round = ROUND_FAILED;
 
+	prompt.tools = offered_tools(&prompt.tool_count);
 	publish(r, "agent.turn.started", NULL);
 	if (model_respond(r->model, &prompt, &sink, &r->job->cancel, &answer, e))
 		return ROUND_FAILED;

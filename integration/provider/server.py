@@ -67,6 +67,24 @@ class Play:
         return True
 
 
+class Call:
+    """A call of a tool with any arguments; for chat-completions."""
+
+    def __init__(self, tool, arguments):
+        self.tool, self.arguments = tool, arguments
+
+    def __call__(self, connection, request):
+        call = {"index": 0, "id": "call_1", "type": "function",
+                "function": {"name": self.tool, "arguments": json.dumps(self.arguments)}}
+        deltas = [{"delta": {"role": "assistant", "tool_calls": [call]}},
+                  {"delta": {}, "finish_reason": "tool_calls"}]
+        connection.sendall(head(200, EVENTS))
+        for delta in deltas:
+            connection.sendall(chunk(f"data: {json.dumps({'choices': [delta]})}\n\n".encode()))
+        connection.sendall(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+        return True
+
+
 class Say:
     """A whole answer: status, body, headers."""
 

@@ -1,0 +1,14 @@
+/*
+ * offered.h - the tools (tools.h) as a model is told of them.
+ */
+#ifndef DAEMON_TURN_OFFERED_H
+#define DAEMON_TURN_OFFERED_H
+
+#include "daemon/model/prompt.h"
+
+#include <stddef.h>
+
+/* All tools, in the order in which a model is told. */
+const struct model_tool *offered_tools(size_t *ret_count);
+
+#endif
