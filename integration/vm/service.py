@@ -127,6 +127,7 @@ class Service(Parts):
         # Tests may restart more often than what keeps failing is restarted.
         run("systemctl", "reset-failed", UNIT, check=False)
         run("systemctl", "restart", UNIT)
+        self.start_failed = False
 
     def reload(self):
         run("systemctl", "reload", UNIT)

@@ -133,6 +133,7 @@ def test_memory(place):
     assert other.stop() == 0
 
 
+@pytest.mark.long
 def test_memory_around(place):
     """The limit around all sandboxes is not called the sandbox's own."""
     hog = place.sandbox(memory=1024 * MIB).start()
@@ -146,6 +147,7 @@ def test_memory_around(place):
         write(f"{PLACE}/sandboxes/memory.max", "max")
 
 
+@pytest.mark.long
 def test_what_is_kept_in_memory_is_bounded(place):
     """Each file system that memory holds says that it is full, and the sandbox lives on."""
     sandbox = place.sandbox(memory=256 * MIB).start()
@@ -276,6 +278,7 @@ def test_wedged(place):
     assert not os.path.exists(leaf(sandbox))
 
 
+@pytest.mark.long
 def test_without_clone3(place):
     """Where a filter hides it, processes wait until they are in the leaf."""
     sandbox = place.sandbox(before=["/usr/bin/python3", "-c", NO_CLONE3]).start()
@@ -320,6 +323,7 @@ def test_programs_that_are_not_roots(place):
     assert "symbolic link" in refused(place.sandbox(rootfs=f"{copied}/rootfs"))
 
 
+@pytest.mark.long
 def test_two_at_once_are_apart(place):
     """A CPU spin in one, and the other still answers."""
     spinner, other = place.sandbox(cpus=100).start(), place.sandbox().start()

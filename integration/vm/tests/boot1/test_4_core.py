@@ -11,4 +11,4 @@ from test_isolation import (  # noqa: F401
     test_no_socket_of_the_host, test_tenants_share_no_file, test_the_environment_holds_no_secret,
     test_the_root_filesystem_is_read_only, test_there_is_no_ipv6,
     test_tokens_are_not_on_command_lines, test_what_can_be_reached)
-from test_limits import test_exit_codes_and_signals, test_tmpfs_has_a_size  # noqa: F401
+from test_limits import test_exit_codes_and_signals  # noqa: F401

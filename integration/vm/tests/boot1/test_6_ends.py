@@ -128,6 +128,7 @@ def test_stop_in_the_middle_of_a_turn_lets_it_finish(service, acme):
     assert "finished" in acme.wait(turn).text
 
 
+@pytest.mark.long
 def test_a_turn_that_does_not_end_is_cut_by_the_drain(service, acme):
     """A restart takes no longer than the drain allows, and the turn goes on from its last step."""
     service.options(drain_seconds=2)
