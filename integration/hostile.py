@@ -8,7 +8,6 @@ import functools
 import os
 import shutil
 import subprocess
-import tempfile
 
 from daemon import Daemon, give
 from world import ROOT, eventually
@@ -19,24 +18,18 @@ VIGIL = '@shell {"command": "echo awake; sleep 3000", "timeoutMs": 3600000}'
 
 
 @functools.lru_cache(maxsize=None)
-def build(name, *options):
-    """Path of a program; the directory goes with this process's temporary files."""
-    directory = tempfile.mkdtemp(prefix="cloister-attack-")
-    program = f"{directory}/{name}"
+def build(world, name, *options):
+    """Path of a program, made once."""
+    program = f"{world.new_directory()}-{name}"
     done = subprocess.run(["cc", "-Wall", "-Wextra", "-O1", *options, "-o", program,
                            f"{CODE}/{name}.c"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return program
 
 
-def discard():
-    """Removes what was built."""
-    build.cache_clear()
-
-
-def put(directory, program, name=None):
+def put(directory, program, name):
     """Copies a program to where the tenant can run it."""
-    path = f"{directory}/{name or os.path.basename(program)}"
+    path = f"{directory}/{name}"
     shutil.copy(program, path)
     give(path, 0o755)
 

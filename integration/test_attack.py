@@ -18,7 +18,7 @@ MIB = 1 << 20
 @pytest.fixture(scope="module")
 def shared(world):
     stage = Stage(world)
-    put(stage.workspace, build("powers", "-static"))
+    put(stage.workspace, build(world, "powers", "-static"), "powers")
     yield stage
     stage.close()
 

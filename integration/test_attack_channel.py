@@ -22,7 +22,7 @@ def shared(world):
     directory = world.new_directory()
     os.mkdir(directory)
     os.chmod(directory, 0o755)
-    put(directory, f"{CODE}/liar.py")
+    put(directory, f"{CODE}/liar.py", "liar.py")
 
     class Liars(Stage):
         def prepare(self):

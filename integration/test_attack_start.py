@@ -4,7 +4,6 @@ import ctypes
 import os
 import re
 import signal
-import subprocess
 import time
 
 import pytest
@@ -23,12 +22,12 @@ RACE_SECONDS = 3
 
 def swap_forever(one, other):
     """Exchanges two names as fast as it goes, in a process of its own; its id."""
+    parent, libc = os.getpid(), ctypes.CDLL(None)
+    a, b = os.fsencode(one), os.fsencode(other)
     pid = os.fork()
     if pid == 0:
         try:
-            libc = ctypes.CDLL(None)
-            a, b = os.fsencode(one), os.fsencode(other)
-            while os.getppid() != 1:
+            while os.getppid() == parent:
                 libc.renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE)
         finally:
             os._exit(0)
@@ -123,9 +122,7 @@ def test_a_swap_after_the_launch(world):
     ("set", "the set local is not as loaded")])
 def test_rules_that_read_back_differently_end_the_start(world, what, word):
     """Before anything of the tenant runs."""
-    library = f"{world.directory}/readback.so"
-    subprocess.run(["install", "-m", "755", build("readback", "-shared", "-fPIC"), library],
-                   check=True)
+    library = build(world, "readback", "-shared", "-fPIC")
     prefix = [*AS_SERVICE, "env", f"LD_PRELOAD={library}"]
     for changed in (what, "nothing"):
         sandbox = Sandbox(world.programs, world.rootfs, world.new_directory(),
@@ -222,7 +219,7 @@ def test_work_in_the_background_keeps_a_sandbox(make_daemon):
 def test_a_start_that_fails_says_little(make_daemon, lines):
     """The last words in the operator's log, bounded; a name and no path for the tenant."""
     daemon = make_daemon()
-    put(daemon.var, build("noisy", "-static", f"-DLINES={lines}"), "runsc")
+    put(daemon.var, build(daemon.world, "noisy", "-static", f"-DLINES={lines}"), "runsc")
     daemon.start(runsc=f"{daemon.var}/runsc")
     before = len(daemon.log())
     client = daemon.client("acme")
