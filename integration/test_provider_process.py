@@ -118,6 +118,27 @@ def test_a_key_is_nowhere_but_where_it_is_used(make_daemon, provider):
     assert files_with(daemon.var, needle) == [f"{daemon.var}/tokens/key"]
 
 
+def test_a_model_that_is_taken_away(make_daemon, provider):
+    """Sessions that have it take no more turns, and the others go on."""
+    daemon = make_daemon()
+    daemon.start(models=declare(daemon, *(entry(d, d, provider.url) for d in DIALECTS)))
+    client = daemon.client("acme")
+    kept, lost = client.session(model="responses"), client.session(model="messages")
+    assert client.run(lost, "say it").status == "completed"
+    tenants = [t.entry() for t in daemon.tenants.values()]
+    tenants[0]["models"], tenants[1]["models"] = ["responses"], ["messages"]
+    daemon.write_registry({"version": 1, "tenants": tenants})
+    output_of(*daemons.AS_SERVICE, f"{daemon.world.programs}/cloisterd", "reload",
+              f"--state={daemon.state}")
+    client.call("POST", f"/v1/sessions/{lost}/turns", {"input": "x"}, 422, "model_not_available")
+    client.call("GET", f"/v1/sessions/{lost}")
+    assert client.run(kept, "say it").status == "completed"
+    other = daemon.client("globex")
+    other.call("POST", f"/v1/sessions/{lost}/turns", {"input": "x"}, 404, "session_not_found")
+    assert ask(other, "messages").status == "completed"
+    assert daemon.stop() == 0
+
+
 # --- names -----------------------------------------------------------------------------------
 
 

@@ -96,6 +96,27 @@ static bool read_turn(const struct http_request *req, struct http_response *res,
 	return t->input != NULL;
 }
 
+/* The registry may have changed since the session was made. */
+static bool model_is_allowed(const struct http_request *req, struct http_response *res,
+                             const struct api *api, const struct uuid *session)
+{
+	const struct tenant *caller = api_caller(req);
+	struct err e = ERR_INIT;
+	struct session s;
+
+	if (!caller->models.given)
+		return true;
+	if (session_get(api->store, &caller->id, session, &s, &e)) {
+		api_fail_about(req, res, "session", &e);
+		return false;
+	}
+	if (registry_model_allowed(caller, s.model))
+		return true;
+	http_error(req, res, 422, "model_not_available",
+	           "the session's model is not in your catalogue any more");
+	return false;
+}
+
 void turns_create(const struct http_request *req, struct http_response *res, void *ctx)
 {
 	struct turn t = { 0 };
@@ -108,6 +129,10 @@ void turns_create(const struct http_request *req, struct http_response *res, voi
 	}
 	if (!read_turn(req, res, &t))
 		return;
+	if (!model_is_allowed(req, res, api, &t.session)) {
+		turn_release(&t);
+		return;
+	}
 	if (turns_submit(api->turns, api_tenant(req), &t, &e))
 		api_fail_about(req, res, "session", &e);
 	else
