@@ -99,6 +99,21 @@ def test_more_turns_than_may_wait_for_a_person(make_daemon):
     assert daemon.stop() == 0
 
 
+def test_a_tenant_without_a_model(make_daemon):
+    daemon = make_daemon(("acme", "globex"))
+    tenants = [t.entry() for t in daemon.tenants.values()]
+    tenants[0]["models"] = ["nowhere"]
+    daemon.write_registry({"version": 1, "tenants": tenants})
+    daemon.start()
+    client = daemon.client("acme")
+    assert client.call("GET", "/v1/models")["data"] == []
+    for body in ({}, {"model": "demo"}, {"model": "nowhere"}):
+        client.call("POST", "/v1/sessions", body, 503, "model_catalog_empty")
+    daemon.client("globex").call("POST", "/v1/sessions", {"model": "nowhere"}, 422,
+                                 "model_not_available")
+    assert daemon.stop() == 0
+
+
 def test_a_turn_that_says_too_much(make_daemon):
     daemon = make_daemon(("acme",), options=["--max-turn-bytes=200000"]).start()
     client = daemon.client("acme")

@@ -133,13 +133,23 @@ static const struct model *pick_model(const struct http_request *req, const char
 	return NULL;
 }
 
+static void no_model(const struct http_request *req, struct http_response *res)
+{
+	if (pick_model(req, NULL)) {
+		http_error(req, res, 422, "model_not_available", "model: not in your catalogue");
+		return;
+	}
+	http_set_header(res, "Retry-After", "60");
+	http_error(req, res, 503, "model_catalog_empty", "the operator lists no model for you");
+}
+
 static bool set_place(const struct http_request *req, struct http_response *res,
                       const struct json *model, const struct json *cwd, struct session *s)
 {
 	const struct model *m = pick_model(req, model ? json_str(model) : NULL);
 
 	if (!m) {
-		http_error(req, res, 422, "model_not_available", "model: not in your catalogue");
+		no_model(req, res);
 		return false;
 	}
 	(void)snprintf(s->model, sizeof(s->model), "%s", m->id);
