@@ -5,7 +5,6 @@ root filesystem.
 """
 
 import functools
-import os
 import shutil
 import subprocess
 

@@ -5,6 +5,8 @@ rules one namespace further out have to hold by themselves.
 """
 
 import contextlib
+import ctypes
+import errno
 import os
 import socket
 import struct
@@ -15,7 +17,7 @@ import pytest
 import frames
 from frames import ARP, INSIDE, IPV4, IPV6, ROUTER, ipv4, ipv6, tcp, udp
 from hostile import Stage
-from rules import counters, nft, router
+from rules import counters, router
 from world import demo, eventually, output_of
 
 PUBLIC, PRIVATE, METADATA, HOST = demo.PUBLIC, demo.PRIVATE, demo.METADATA, demo.HOST_ADDRESS
@@ -161,6 +163,39 @@ def test_what_only_routing_makes_the_hosts(stage, words):
     finally:
         demo.ip("-n", stage.daemon.world.internet, "address", "del", f"{address}/32", "dev", "lo")
         renew(stage)  # what was the host's once would stay refused
+
+
+def entered(user, net):
+    """What root of a user namespace comes to that holds a descriptor of a network namespace."""
+    result_r, result_w = os.pipe()
+    spaces = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in (user, net)]
+    pid = os.fork()
+    if pid == 0:
+        word = "no user namespace"
+        try:
+            if demo.LIBC.setns(spaces[0], 0x10000000) == 0:
+                word = "entered" if demo.LIBC.setns(spaces[1], demo.CLONE_NEWNET) == 0 else \
+                    errno.errorcode[ctypes.get_errno()]
+        finally:
+            os.write(result_w, word.encode())
+            os._exit(0)
+    os.waitpid(pid, 0)
+    for fd in spaces:
+        os.close(fd)
+    os.close(result_w)
+    with os.fdopen(result_r) as f:
+        return f.read()
+
+
+def test_root_of_the_sandbox_cannot_enter_the_router(stage):
+    """With every power that the sandbox's user namespace has, and a descriptor that leaked."""
+    daemon = stage.daemon
+    box = next(p for p in daemon.below_runner("mallory", lambda p: p.name == "cloister-runner"))
+    net = router(daemon, "mallory")
+    assert entered(f"/proc/{daemon.slirp('mallory').pid}/ns/user", net) == "entered"
+    assert entered(f"/proc/{box.pid}/ns/user", net) == "EPERM"
+    assert entered(f"/proc/{box.pid}/ns/user", "/proc/self/ns/net") == "EPERM"
+    assert entered(f"/proc/{box.pid}/ns/user", f"/proc/{box.pid}/ns/net") == "entered"
 
 
 # --- with frames, on the wire -------------------------------------------------------------------
