@@ -11,8 +11,7 @@
 #define OUTPUT_LOG_MAX  ((size_t)64 * 1024)  /* bytes of a child that reach the log as they come */
 #define OUTPUT_TAIL_MAX 2048                 /* bytes kept for the case of failure */
 #define OUTPUT_READ_MAX ((size_t)128 * 1024) /* bytes of one output_read(): two full pipes */
-#define OUTPUT_REST_MS  100 /* between two readings of a child that said more than OUTPUT_LOG_MAX \
-	                     */
+#define OUTPUT_REST_MS  100                  /* between two readings, beyond OUTPUT_LOG_MAX bytes */
 
 struct output {
 	int fd; /* read end, non-blocking; -1 when closed */
