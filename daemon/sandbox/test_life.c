@@ -162,7 +162,7 @@ static void test_idle(void **state)
 /* Work in the background is work; when it ends, so does the sandbox. */
 static void test_background_keeps_alive(void **state)
 {
-	struct job job = { .shell = "sleep 2 & exit 0" };
+	struct job job = { .shell = "sleep 4 & exit 0" };
 
 	(void)state;
 	begin(behave_real, 5000, 300);
