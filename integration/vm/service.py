@@ -17,6 +17,7 @@ UNIT, USER, PORT = "cloister.service", "cloister", 4096
 REGISTRY, TOKENS, WORKSPACES = "/etc/cloister/tenants.json", "/etc/cloister/tokens", "/srv/cloister"
 DROPINS = f"/etc/systemd/system/{UNIT}.d"
 CGROUP = f"/sys/fs/cgroup/system.slice/{UNIT}"
+STATE = "/var/lib/cloister"
 PROGRAMS, ROOTFS = "/usr/lib/cloister", "/usr/lib/cloister/rootfs"
 
 
@@ -63,7 +64,7 @@ class Tenant:
 class Service(Parts):
     """Has what the tests of integration/ ask of a daemon, so that they run here too."""
 
-    var, state, port = "/etc/cloister", "/var/lib/cloister", PORT
+    var, state, port = "/etc/cloister", STATE, PORT
     world = types.SimpleNamespace(programs=PROGRAMS, rootfs=ROOTFS)
 
     def __init__(self, tenants):
