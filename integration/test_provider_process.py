@@ -139,6 +139,34 @@ def test_a_model_that_is_taken_away(make_daemon, provider):
     assert daemon.stop() == 0
 
 
+def test_a_session_keeps_to_its_account(make_daemon, provider):
+    daemon = make_daemon()
+    mine, other = f"{daemon.var}/tokens/mine", f"{daemon.var}/tokens/other"
+    write_file(mine, "sk-first-key")
+    write_file(other, "sk-other-key")
+
+    def start(key):
+        daemon.start(models=declare(daemon, entry("one", "responses", provider.url, apiKeyFile=key)))
+        return daemon.client("acme")
+
+    client = start(mine)
+    session = client.session(model="one")
+    fork = client.call("POST", f"/v1/sessions/{session}/fork", {}, 201)["id"]
+    assert daemon.stop() == 0
+    write_file(mine, "sk-renewed-key")
+    assert start(mine).run(session, "say it").status == "completed"
+    assert provider.requests[-1].headers["authorization"] == "Bearer sk-renewed-key"
+    assert daemon.stop() == 0
+    client = start(other)
+    for each in (session, fork):
+        outcome = client.run(each, "say it")
+        assert outcome.status == "failed" and "account" in outcome.error["message"]
+    assert ask(client, "one").status == "completed"
+    assert [r.headers["authorization"] for r in provider.requests] == [
+        "Bearer sk-renewed-key", "Bearer sk-other-key"]
+    assert daemon.stop() == 0
+
+
 # --- names -----------------------------------------------------------------------------------
 
 

@@ -153,6 +153,7 @@ static bool set_place(const struct http_request *req, struct http_response *res,
 		return false;
 	}
 	(void)snprintf(s->model, sizeof(s->model), "%s", m->id);
+	(void)snprintf(s->credential, sizeof(s->credential), "%s", m->credential);
 	return sessions_cwd(req, res, cwd ? json_str(cwd) : WORKSPACE, s->cwd);
 }
 

@@ -37,6 +37,7 @@ void model_declare(const struct models *models, int courier)
 			.dialect = dialect_name(m->dialect),
 			.context_window = m->context_window,
 		};
+		models_credential(m, catalogue.v[i].credential);
 	}
 }
 

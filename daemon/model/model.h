@@ -23,7 +23,8 @@ struct model {
 	const char *connection;
 	const char *transport_model;
 	const char *dialect;
-	int64_t context_window; /* tokens; 0 = unknown */
+	int64_t context_window;                 /* tokens; 0 = unknown */
+	char credential[MODEL_CREDENTIAL_SIZE]; /* whose account it is; "" = nobody's */
 };
 
 /* What the model says while it speaks; from the calling thread. */

@@ -441,6 +441,20 @@ const struct declared_model *models_find(const struct models *m, const char *id)
 	return NULL;
 }
 
+void models_credential(const struct declared_model *m, char ret[MODEL_CREDENTIAL_SIZE])
+{
+	unsigned char hash[(MODEL_CREDENTIAL_SIZE - 1) / 2];
+	crypto_generichash_state state;
+
+	(void)crypto_generichash_init(&state, NULL, 0, sizeof(hash));
+	(void)crypto_generichash_update(&state, (const unsigned char *)m->base_url,
+	                                strlen(m->base_url) + 1);
+	(void)crypto_generichash_update(&state, (const unsigned char *)m->api_key_file,
+	                                strlen(m->api_key_file) + 1);
+	(void)crypto_generichash_final(&state, hash, sizeof(hash));
+	(void)sodium_bin2hex(ret, MODEL_CREDENTIAL_SIZE, hash, sizeof(hash));
+}
+
 void models_free(struct models **m)
 {
 	free(*m);

@@ -17,14 +17,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MODELS_MAX_BYTES (1U << 20)
-#define MODELS_MAX       64
-#define MODEL_HEADERS    16
-#define MODEL_KEY_MIN    8 /* bytes; a shorter one could not be told from ordinary text */
-#define MODEL_KEY_MAX    1024
-#define MODEL_TEXT_MAX   256 /* bytes of a label, a name, a header's value */
-#define MODEL_HEADER_MAX 64  /* bytes of a header's name */
-#define MODEL_URL_MAX    1024
+#define MODELS_MAX_BYTES      (1U << 20)
+#define MODELS_MAX            64
+#define MODEL_HEADERS         16
+#define MODEL_KEY_MIN         8 /* bytes; a shorter one could not be told from ordinary text */
+#define MODEL_KEY_MAX         1024
+#define MODEL_TEXT_MAX        256 /* bytes of a label, a name, a header's value */
+#define MODEL_HEADER_MAX      64  /* bytes of a header's name */
+#define MODEL_CREDENTIAL_SIZE 33  /* 32 hex digits */
+#define MODEL_URL_MAX         1024
 
 struct model_header {
 	char name[MODEL_HEADER_MAX + 1];
@@ -70,6 +71,12 @@ int models_key(const struct declared_model *m, char ret[MODEL_KEY_MAX + 1], stru
 
 /* NULL = none of that id. */
 const struct declared_model *models_find(const struct models *m, const char *id);
+
+/*
+ * Whose account it is, as far as the file says: the provider's address and the file of the
+ * key, not the key, which may be renewed.
+ */
+void models_credential(const struct declared_model *m, char ret[MODEL_CREDENTIAL_SIZE]);
 
 /* "chat-completions" and the like. */
 const char *dialect_name(enum dialect dialect);

@@ -4,15 +4,17 @@
 
 #include "daemon/store/store.h"
 
-#define SESSION_MODEL_MAX 128  /* bytes */
-#define SESSION_CWD_MAX   4096 /* bytes */
-#define SESSION_TITLE_MAX 512  /* bytes */
+#define SESSION_MODEL_MAX      128  /* bytes */
+#define SESSION_CWD_MAX        4096 /* bytes */
+#define SESSION_CREDENTIAL_MAX 64   /* bytes */
+#define SESSION_TITLE_MAX      512  /* bytes */
 
 struct session {
 	struct uuid id;
 	uint64_t created_ms; /* wall clock */
 	uint64_t updated_ms;
 	char model[SESSION_MODEL_MAX + 1];
+	char credential[SESSION_CREDENTIAL_MAX + 1]; /* whose account of a provider; "" = none */
 	char effort[16];
 	char cwd[SESSION_CWD_MAX + 1];     /* absolute, inside the sandbox */
 	char title[SESSION_TITLE_MAX + 1]; /* "" = none */

@@ -626,6 +626,13 @@ static enum round prepare(struct run *r, struct err *e)
 		              r->session.model);
 		return ROUND_FAILED;
 	}
+	if (strcmp(r->session.credential, r->model->credential) != 0) {
+		(void)err_set(e, MODEL_FAILED,
+		              "model %s has another address or account now than when the session "
+		              "was opened",
+		              r->session.model);
+		return ROUND_FAILED;
+	}
 	publish(r, r->job->resumed ? "turn.resumed" : "turn.started", NULL);
 	return ROUND_AGAIN;
 }
