@@ -193,13 +193,13 @@ IN_CHILD(test_places)
 /* Neither a link nor what is not there can make a sandbox look harmless. */
 IN_CHILD(test_places_that_are_none)
 {
-	int disk = mount_disk("other", "size=64m,mode=0700");
+	int disk = mount_disk("none", "size=64m,mode=0700");
 	struct tenant t = { .id.text = "01980000-0000-7000-8000-000000000001" };
 	struct disk_places p;
 	char path[64];
 
 	t.workspace = path;
-	(void)snprintf(path, sizeof(path), "%s/other/link", base);
+	(void)snprintf(path, sizeof(path), "%s/none/link", base);
 	for (int i = 0; i < 2; i++) {
 		disk_places_open(&p, disk, &t);
 		CHECK(p.n == 2 && disk_short(&p, 0));
