@@ -210,8 +210,8 @@ IN_CHILD(test_places_that_are_none)
 
 int main(void)
 {
-	static const char *const made[] = { "levels", "reserve", "nothing",
-		                            "files",  "state",   "other" };
+	static const char *const made[] = { "levels", "reserve", "nothing", "files",
+		                            "state",  "other",   "none" };
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_levels),
 		cmocka_unit_test(test_reserve),
