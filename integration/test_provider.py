@@ -28,6 +28,7 @@ def daemon(world, provider):
     models = [entry(d, d, provider.url) for d in DIALECTS]
     models.append(entry("hasty", "chat-completions", provider.url, idleSeconds=1,
                         headers={"X-Purpose": "test"}))
+    models.append(entry("patient", "chat-completions", provider.url, idleSeconds=3))
     tenants = [t.entry() for t in daemon.tenants.values()]
     tenants[1]["models"] = ["responses", "elsewhere"]
     daemon.write_registry({"version": 1, "tenants": tenants})
@@ -48,7 +49,7 @@ def client(daemon, provider):
 
 def test_the_catalogue_is_the_tenants(daemon, client):
     listed = client.call("GET", "/v1/models")["data"]
-    assert [m["id"] for m in listed] == [*DIALECTS, "hasty"]
+    assert [m["id"] for m in listed] == [*DIALECTS, "hasty", "patient"]
     assert listed[2]["dialect"] == "messages" and listed[2]["transportModel"] == "vendor/messages"
     assert listed[0]["contextWindow"] == 100000
     other = daemon.client("globex")
@@ -267,9 +268,11 @@ def test_noise_is_no_answer(client, provider, noise):
 
 def test_a_slow_answer_is_one(client, provider):
     """Longer in all than the deadline, never without a word for that long."""
-    provider.will(Play("text", piece=300, pause=0.4))
-    outcome = ask(client, "hasty")
+    provider.will(Play("text", piece=200, pause=0.7))
+    before = time.monotonic()
+    outcome = ask(client, "patient")
     assert outcome.status == "completed" and len(provider.requests) == 1
+    assert time.monotonic() - before > 3
 
 
 # --- cancelling ----------------------------------------------------------------------------------------
