@@ -170,19 +170,42 @@ def test_a_session_keeps_to_its_account(make_daemon, provider):
 # --- names -----------------------------------------------------------------------------------
 
 
-class SilentNames:
-    """A name server that takes every question and answers none."""
+class Names:
+    """A name server that answers every question with 127.0.0.1, or not at all."""
 
-    def __init__(self, address):
+    def __init__(self, address, silent):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind((address, 53))
-        self.questions = []
-        threading.Thread(target=self.take, daemon=True).start()
+        self.address, self.silent, self.questions = address, silent, []
+        threading.Thread(target=self.serve, daemon=True).start()
 
-    def take(self):
+    def serve(self):
         with contextlib.suppress(OSError):
             while True:
-                self.questions.append(self.socket.recv(1024))
+                question, client = self.socket.recvfrom(1024)
+                self.questions.append(question)
+                if not self.silent:
+                    self.socket.sendto(self.answer(question), client)
+
+    def answer(self, question):
+        """RFC 1035: the question again, and one address where IPv4 was asked for."""
+        end = question.index(b"\0", 12) + 5
+        ipv4 = question[end - 4:end - 2] == b"\0\1"
+        record = b"\xc0\x0c\0\1\0\1\0\0\0\x3c\0\4\x7f\0\0\1" if ipv4 else b""
+        counts = b"\0\1" + (b"\0\1" if ipv4 else b"\0\0") + b"\0\0\0\0"
+        return question[:2] + b"\x81\x80" + counts + question[12:end] + record
+
+    def start(self, daemon, *models):
+        """Starts a daemon that asks here."""
+        resolv = f"{daemon.var}/resolv.conf"
+        write_file(resolv, f"nameserver {self.address}\noptions timeout:30 attempts:5\n", 0o644)
+
+        def cover():
+            output_of("mount", "--bind", resolv, os.path.realpath("/etc/resolv.conf"))
+
+        daemon.spawn(daemon.command(models=declare(daemon, *models)),
+                     preexec_fn=private_mounts(cover))
+        daemon.wait_ready()
 
     def close(self):
         self.socket.close()
@@ -190,40 +213,43 @@ class SilentNames:
 
 def test_a_name_that_nobody_answers(make_daemon, provider):
     """Cancelling does not wait for it, nor does any other request, and threads are bounded."""
-    names = SilentNames("127.0.0.53")
+    names = Names("127.0.0.53", silent=True)
     daemon = make_daemon()
-    resolv = f"{daemon.var}/resolv.conf"
-    write_file(resolv, "nameserver 127.0.0.53\noptions timeout:30 attempts:5\n", 0o644)
-    models = declare(daemon, entry("lost", "responses", "http://nobody.example:8080/v1",
-                                   apiKeyFile=None),
-                     entry("near", "responses", provider.url))
+    names.start(daemon, entry("lost", "responses", "http://nobody.example:8080/v1", apiKeyFile=None))
+    client, process = daemon.client("acme"), courier(daemon)
 
-    def cover():
-        output_of("mount", "--bind", resolv, os.path.realpath("/etc/resolv.conf"))
+    def threads():
+        return int(process.status("Threads"))
 
-    daemon.spawn(daemon.command(models=models), preexec_fn=private_mounts(cover))
-    daemon.wait_ready()
-    client = daemon.client("acme")
     session = client.session(model="lost")
     slowest = 0
     for n in range(60):
         before = len(names.questions)
         turn = client.start(session, "wait")
-        if threads(daemon) < 50:
-            eventually(lambda: len(names.questions) > before or threads(daemon) >= 49, 20,
+        if threads() < 50:
+            eventually(lambda: len(names.questions) > before or threads() >= 49, 20,
                        f"question {n}")
         began = time.monotonic()
         assert client.call("POST", f"/v1/turns/{turn}/cancel")["status"] == "cancelled"
         slowest = max(slowest, time.monotonic() - began)
-        assert threads(daemon) <= 52, "threads that look names up are not bounded"
+        assert threads() <= 52, "threads that look names up are not bounded"
     assert slowest < 2, "a cancel waited for the name"
-    assert threads(daemon) > 40, "no thread was left waiting: this test shows nothing"
+    assert threads() > 40, "no thread was left waiting: this test shows nothing"
     names.close()
     daemon.kill()
 
 
-def threads(daemon):
-    return int(courier(daemon).status("Threads"))
+def test_a_name_that_is_answered(make_daemon, provider):
+    names = Names("127.0.0.54", silent=False)
+    daemon = make_daemon()
+    url = f"http://models.example:{provider.port}/v1"
+    names.start(daemon, entry("far", "responses", url, apiKeyFile=None))
+    assert ask(daemon.client("acme"), "far").status == "completed"
+    assert names.questions
+    assert provider.requests[0].headers["host"] == f"models.example:{provider.port}"
+    assert "authorization" not in provider.requests[0].headers
+    assert daemon.stop() == 0
+    names.close()
 
 
 def test_a_name_of_this_machine(make_daemon, provider):
