@@ -215,7 +215,8 @@ def test_a_name_that_nobody_answers(make_daemon, provider):
     """Cancelling does not wait for it, nor does any other request, and threads are bounded."""
     names = Names("127.0.0.53", silent=True)
     daemon = make_daemon()
-    names.start(daemon, entry("lost", "responses", "http://nobody.example:8080/v1", apiKeyFile=None))
+    names.start(daemon, entry("near", "responses", provider.url),
+                entry("lost", "responses", "http://nobody.example:8080/v1", apiKeyFile=None))
     client, process = daemon.client("acme"), courier(daemon)
 
     def threads():
@@ -223,6 +224,10 @@ def test_a_name_that_nobody_answers(make_daemon, provider):
 
     session = client.session(model="lost")
     slowest = 0
+    waiting = client.start(session, "wait")
+    eventually(lambda: names.questions, 20, "a question")
+    assert ask(client, "near").status == "completed"
+    client.call("POST", f"/v1/turns/{waiting}/cancel")
     for n in range(60):
         before = len(names.questions)
         turn = client.start(session, "wait")
