@@ -240,7 +240,7 @@ def test_the_host_has_no_name_inside(acme, session):
     text = acme.run(session, "$ hostname; cat /etc/hosts /etc/hostname /etc/resolv.conf "
                              "/etc/machine-id /proc/version 2>/dev/null").text
     assert host not in text or len(host) < 3
-    assert re.findall(r"^nameserver (\S+)$", text, re.MULTILINE) == ["10.0.2.3"]
+    assert "nameserver" not in text, "names are resolved only where the registry says so"
     assert "search" not in text and "domain" not in text
     with open("/etc/machine-id", encoding="utf-8") as f:
         machine = f.read().strip()

@@ -66,7 +66,7 @@ let
             option (types.nullOr (types.either (types.enum [ "off" "host" ]) (types.listOf types.str))) null
               ''
                 off: no names. host: this machine's resolvers. A list: these 1 to 3 IPv4 addresses.
-                null: host with mode public, else off.
+                null: off.
               '';
         };
         models = option (types.nullOr (types.listOf types.str)) null ''

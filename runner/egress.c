@@ -173,10 +173,8 @@ int egress_settle(struct egress *g, struct err *e)
 {
 	if (g->n_allow > 0 && g->mode != EGRESS_ALLOW)
 		return err_set(e, EINVAL, "--egress-allow needs --egress allow");
-	if (g->mode == EGRESS_NONE && g->dns != DNS_DEFAULT && g->dns != DNS_OFF)
+	if (g->mode == EGRESS_NONE && g->dns != DNS_OFF)
 		return err_set(e, EINVAL,
 		               "--egress none leaves no way to a resolver; use --dns off");
-	if (g->dns == DNS_DEFAULT)
-		g->dns = g->mode == EGRESS_PUBLIC ? DNS_HOST : DNS_OFF;
 	return 0;
 }

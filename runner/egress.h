@@ -22,8 +22,7 @@ enum egress_mode {
 };
 
 enum dns_mode {
-	DNS_DEFAULT, /* nothing was said; egress_settle() decides */
-	DNS_OFF,
+	DNS_OFF,    /* unless something else is chosen */
 	DNS_HOST,   /* the resolver of the host, through slirp4netns */
 	DNS_LISTED, /* the resolvers named */
 };

@@ -71,7 +71,7 @@ static void test_good(void **state)
 	assert_int_equal(a.limits.memory, 2147483648);
 	assert_int_equal(a.limits.processes, 512);
 	assert_int_equal(a.egress.mode, EGRESS_PUBLIC);
-	assert_int_equal(a.egress.dns, DNS_HOST);
+	assert_int_equal(a.egress.dns, DNS_OFF);
 	assert_int_equal(a.confine, CONFINE_ENFORCE);
 }
 

@@ -151,7 +151,7 @@ static void test_resolvers(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		if (egress_dns(&egress, bad[i], &e) != -1)
 			fail_msg("'%s' was taken", bad[i]);
-	assert_int_equal(egress.dns, DNS_DEFAULT);
+	assert_int_equal(egress.dns, DNS_OFF);
 	assert_int_equal(egress_dns(&egress, "9.9.9.9,10.0.0.53,169.254.169.253", &e), 0);
 	assert_int_equal(egress.dns, DNS_LISTED);
 	assert_int_equal(egress.n_resolvers, 3);
@@ -170,6 +170,9 @@ static void test_what_goes_together(void **state)
 	assert_int_equal(egress_settle(&egress, &e), 0);
 	assert_int_equal(egress.dns, DNS_OFF);
 	egress = (struct egress){ .mode = EGRESS_PUBLIC };
+	assert_int_equal(egress_settle(&egress, &e), 0);
+	assert_int_equal(egress.dns, DNS_OFF);
+	egress = (struct egress){ .mode = EGRESS_PUBLIC, .dns = DNS_HOST };
 	assert_int_equal(egress_settle(&egress, &e), 0);
 	assert_int_equal(egress.dns, DNS_HOST);
 	egress = (struct egress){ .mode = EGRESS_NONE };

@@ -128,7 +128,9 @@ static int declare(const struct doctor *d, struct registry **ret, struct err *e)
 		return err_errno(e, "%s", path);
 	(void)snprintf(text, sizeof(text),
 	               "{\"version\":1,\"tenants\":[{\"id\":\"" TENANT "\",\"name\":\"doctor\","
-	               "\"workspaceRoot\":\"%s/work\",%s\"credentials\":[{\"id\":\"" CREDENTIAL
+	               "\"workspaceRoot\":\"%s/work\",%s"
+	               "\"egress\":{\"mode\":\"public\",\"dns\":\"host\"},"
+	               "\"credentials\":[{\"id\":\"" CREDENTIAL
 	               "\",\"tokenFile\":\"%s/token\"}]}]}",
 	               d->place, d->service ? "\"limits\":{\"memoryMiB\":256}," : "", d->place);
 	if (write_token(d, e) < 0 || write_file(d, "tenants.json", text, e) < 0)

@@ -100,6 +100,9 @@ int registry_local(char *const *roots, size_t n, const char *state_dir, const un
 	memcpy(t->name, "local", sizeof("local"));
 	take_digest(t, digest);
 	egress_read(NULL, "", NULL, &t->egress);
+	/* A registry has to ask for it; here one person decides, whose resolvers these are. */
+	t->egress.given = true;
+	(void)snprintf(t->egress.dns, sizeof(t->egress.dns), "host");
 	limits_read(NULL, "", NULL, &t->limits);
 	if (take_roots(t, roots, n, state_dir, e) < 0) {
 		registry_free(&r);

@@ -229,8 +229,7 @@ static void read_dns(const struct json *v, const char *path, struct json_faults 
 {
 	const char *word = json_str(v);
 
-	(void)snprintf(ret->dns, sizeof(ret->dns), "%s",
-	               ret->mode == EGRESS_PUBLIC ? "host" : "off");
+	(void)snprintf(ret->dns, sizeof(ret->dns), "off");
 	if (!v)
 		return;
 	if (ret->mode == EGRESS_NONE && (!word || strcmp(word, "off") != 0))
@@ -266,7 +265,7 @@ void egress_read(const struct json *v, const char *path, struct json_faults *f, 
 	const struct json *found[ARRAY_LEN(fields)];
 	char at[PATH_SIZE];
 
-	*ret = (struct egress){ .mode = EGRESS_PUBLIC, .dns = "host" };
+	*ret = (struct egress){ .mode = EGRESS_PUBLIC, .dns = "off" };
 	if (!v)
 		return;
 	ret->given = true;

@@ -317,8 +317,9 @@ static void test_defaults(void **state)
 	struct limits limits;
 
 	(void)state;
-	expect_dns(NULL, EGRESS_PUBLIC, "host");
-	expect_dns("{\"mode\":\"public\"}", EGRESS_PUBLIC, "host");
+	expect_dns(NULL, EGRESS_PUBLIC, "off");
+	expect_dns("{\"mode\":\"public\"}", EGRESS_PUBLIC, "off");
+	expect_dns("{\"mode\":\"public\",\"dns\":\"host\"}", EGRESS_PUBLIC, "host");
 	expect_dns("{\"mode\":\"none\"}", EGRESS_NONE, "off");
 	expect_dns("{\"mode\":\"allow\",\"allow\":[]}", EGRESS_ALLOW, "off");
 	read_limits(NULL, &limits, &faults);
