@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define ANSWER_MAX     (256U << 10)
-#define ANSWER_TIMEOUT 10000
+#define ANSWER_TIMEOUT 30000
 #define CACHE_NAME     "runsc-facts"
 #define CACHE_MAX      (ANSWER_MAX + 512)
 
