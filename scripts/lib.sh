@@ -25,14 +25,14 @@ as_service() { "${AS_SERVICE[@]}" "$@"; }
 # digest LENGTH: the first LENGTH hex digits of the SHA-256 of stdin.
 digest() { sha256sum | cut -c "1-$1"; }
 
-# trusted_path PATH: true when the service user may rely on every directory from / to
-# PATH: owned by root or the service user, writable by nobody else (a sticky directory
-# of root, such as /tmp, will do), and searchable by the service user.
+# trusted_path PATH [OWNER]: true when the service user may rely on every directory from /
+# to PATH: owned by root or OWNER (the service user), writable by nobody else (a sticky
+# directory of root, such as /tmp, will do), and searchable by the service user.
 trusted_path() {
-	local dir=$1 owner mode
+	local dir=$1 allowed=${2:-$CLOISTER_USER} owner mode
 	while :; do
 		read -r owner mode < <(stat -c '%U %a' -- "$dir") || return 1
-		[ "$owner" = root ] || [ "$owner" = "$CLOISTER_USER" ] || return 1
+		[ "$owner" = root ] || [ "$owner" = "$allowed" ] || return 1
 		if (( 0$mode & 022 )) && ! { [ "$owner" = root ] && (( 0$mode & 01000 )); }; then
 			return 1
 		fi
