@@ -21,7 +21,7 @@ class Machine:
     """A list, and where what it asks for goes. The tools for quotas only note their use."""
 
     def __init__(self, base):
-        self.base, self.copies = base, f"{base}/run/copies"
+        self.base, self.copies = base, f"{base}/run/cloister-secrets"
         self.list = f"{base}/list"
         self.lines = []
         self.notes = f"{base}/notes"
@@ -179,6 +179,52 @@ def test_a_place_that_others_can_write_is_refused(machine, mode):
     machine.fail(f"{machine.base}/srv can be written by others than root (mode {mode:o})")
     os.chmod(f"{machine.base}/srv", 0o755)
     machine.succeed()
+
+
+@pytest.mark.parametrize("path", ["srv", "/", "//srv/acme", "{base}/srv/", "{base}/srv//acme",
+                                  "{base}/./srv", "{base}/srv/../acme", "{base}/.."])
+def test_a_path_that_is_not_canonical_is_refused(machine, path):
+    path = path.format(base=machine.base)
+    machine.workspace(path)
+    machine.fail(f"workspace '{path}' is no canonical absolute path")
+    machine.lines = []
+    machine.copies = path
+    machine.fail(f"COPIES '{path}' is no canonical absolute path")
+    assert not os.path.lexists(f"{machine.base}/srv")
+
+
+def test_a_directory_of_somebody_else_does_not_become_that_of_the_copies(machine):
+    place = f"{machine.base}/etc"
+    os.mkdir(place)
+    machine.write(f"{place}/passwd", "")
+    before = os.lstat(place)
+    machine.copies = place
+    machine.fail("must end with the name cloister-secrets")
+    machine.copies = f"{machine.base}/cloister-secrets"
+    os.symlink(place, machine.copies)
+    machine.fail("is a symbolic link")
+    os.unlink(machine.copies)
+    os.mkdir(machine.copies)
+    shutil.chown(machine.copies, USER)
+    machine.fail(f"{machine.copies} belongs to uid {SERVICE.pw_uid}")
+    assert os.listdir(place) == ["passwd"]
+    assert (os.lstat(place).st_gid, os.lstat(place).st_mode) == (before.st_gid, before.st_mode)
+
+
+def test_a_workspace_directly_below_the_root(machine):
+    path = machine.workspace(f"/{os.path.basename(machine.base)}-workspace")
+    try:
+        machine.succeed()
+        assert facts(path) == (USER, 0o700)
+    finally:
+        os.rmdir(path)
+
+
+def test_nobody_is_told_to_change_a_directory_of_the_system(machine):
+    machine.workspace("/etc")
+    done = machine.prepare()
+    assert done.returncode != 0 and "workspace /etc is not a directory of cloister" in done.stderr
+    assert "chown" not in done.stderr and "chmod" not in done.stderr
 
 
 def test_a_line_that_is_not_understood_ends_it(machine):
