@@ -41,7 +41,10 @@ warn := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-st
 	-Wnull-dereference -Wimplicit-fallthrough -fno-common -Wno-missing-field-initializers -Werror
 harden := -fstack-protector-strong -fstack-clash-protection -fcf-protection \
 	-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
-ifeq ($(findstring clang,$(shell $(CC) --version)),)
+# These install what is missing first, a compiler too, and then call make again.
+front := prepare demo run check check-kill asan lint check-vm check-vm-long
+building := $(filter-out $(front) clean format unit,$(or $(MAKECMDGOALS),all))
+ifeq ($(findstring clang,$(if $(building),$(shell $(CC) --version))),)
 warn += -Wjump-misses-init -Wlogical-op -Wduplicated-cond -Wduplicated-branches
 harden += -ftrivial-auto-var-init=zero
 endif
@@ -57,9 +60,7 @@ link.cloister-guest = $(lguest.$(VARIANT))
 # Libraries of a program; the release guest is static.
 libs = $(shell $(PKG) $(if $(filter cloister-guest/release,$1/$(VARIANT)),--static) --libs $(pkgs.$1))
 
-# These install what is missing first, and then call make again.
-front := prepare demo run check check-kill asan lint check-vm check-vm-long
-ifneq ($(filter-out $(front) clean format unit,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(building),)
 pkg_cflags := $(shell $(PKG) --cflags $(pkgs) || echo missing)
 $(if $(filter missing,$(pkg_cflags)),$(error some of these are not installed: $(pkgs); 'make prepare' installs them))
 endif
