@@ -89,9 +89,10 @@ static int check(const struct options *o)
 		return faulty(&e);
 	if (o->models && models_load(o->models, registry, &models, print_fault, stdout, &e) < 0)
 		return faulty(&e);
-	printf("ok: %zu tenants", registry_count(registry));
+	printf("ok: %zu tenant%s", registry_count(registry),
+	       registry_count(registry) == 1 ? "" : "s");
 	if (models)
-		printf(", %zu models", models->n);
+		printf(", %zu model%s", models->n, models->n == 1 ? "" : "s");
 	printf("\n");
 	return 0;
 }
@@ -109,27 +110,27 @@ static int raise_descriptor_limit(struct err *e)
 	return 0;
 }
 
-static int make_canonical(char **path, struct err *e)
+/* One that cannot be followed stays as it is: to use it fails, and says why. */
+static void make_canonical(char **path)
 {
+	struct err ignored = ERR_INIT;
 	char *found = NULL;
 
-	if (trusted_canonical(*path, &found, e) < 0)
-		return -1;
+	if (trusted_canonical(*path, &found, &ignored) < 0)
+		return;
 	free(*path);
 	*path = found;
-	return 0;
 }
 
 /* What the runner is given must be canonical: it follows no link. */
-static int settle_programs(struct options *o, struct err *e)
+static void settle_programs(struct options *o)
 {
 	char **const paths[] = { &o->runner, &o->guest,       &o->rootfs,
 		                 &o->runsc,  &o->slirp4netns, &o->postgres_bin };
 
 	for (size_t i = 0; i < ARRAY_LEN(paths); i++)
-		if (*paths[i] && make_canonical(paths[i], e) < 0)
-			return -1;
-	return 0;
+		if (*paths[i])
+			make_canonical(paths[i]);
 }
 
 static struct launcher_conf launcher_of(const struct options *o)
@@ -173,6 +174,10 @@ static int run(const struct options *o, const char *state, const struct declared
 	conf.server = server_main;
 	conf.ctx = &server;
 	log_setup("cloisterd", (enum log_level)o->log_level);
+	if (server.anyone)
+		log_warn("local mode without a token: whatever can connect to %.64s may use the "
+		         "workspace; give it a token with --token-file or CLOISTER_TOKEN",
+		         o->host);
 	return launcher_run(&conf, e);
 }
 
@@ -186,9 +191,9 @@ static int serve(struct options *o)
 	int status, loaded;
 
 	local_take_token(&token);
+	settle_programs(o);
 	if (preflight_self(&e) < 0 || raise_descriptor_limit(&e) < 0 ||
-	    settle_programs(o, &e) < 0 || state_canonical(o->state, state, &e) < 0 ||
-	    local_check(o, &token, &e) < 0)
+	    state_canonical(o->state, state, &e) < 0 || local_check(o, &token, &e) < 0)
 		return refuse(&e);
 	if (o->tenants)
 		loaded = registry_load(o->tenants, state, &registry, print_fault, stderr, &e);
@@ -208,8 +213,9 @@ static int doctor(struct options *o)
 	struct doctor_conf conf = { .tenants = o->tenants };
 	struct err e = ERR_INIT;
 
-	if (raise_descriptor_limit(&e) < 0 || settle_programs(o, &e) < 0)
+	if (raise_descriptor_limit(&e) < 0)
 		return refuse(&e);
+	settle_programs(o);
 	conf.serve = launcher_of(o);
 	log_setup("cloisterd", o->log_level == LOG_DEBUG ? LOG_DEBUG : LOG_ERROR);
 	return doctor_run(&conf);

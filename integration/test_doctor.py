@@ -95,11 +95,13 @@ def test_a_good_machine(examine):
     assert report.errors == ""
 
 
-def test_every_check_is_documented(examine):
+def documented():
     with open(f"{ROOT}/docs/doctor.md", encoding="utf-8") as f:
-        documented = re.findall(r"^\| `([a-z0-9-]+)` \|", f.read(), re.MULTILINE)
-    report = examine()
-    assert report.order == documented
+        return re.findall(r"^\| `([a-z0-9-]+)` \|", f.read(), re.MULTILINE)
+
+
+def test_every_check_is_documented(examine):
+    assert examine().order == documented()
 
 
 def test_a_public_address_that_answers(world, examine):
@@ -238,9 +240,29 @@ def test_a_state_directory_that_cannot_be_written(examine):
     report = examine()
     os.chmod(examine.daemon.state, 0o700)
     assert report.failed == ["state"]
-    report.expect("state", "failed", "Permission denied", "StateDirectory=")
+    report.expect("state", "failed", "mode 0500", "chmod 0700")
     for name in INSIDE:
         report.expect(name, "n/a", "state directory")
+
+
+@pytest.mark.parametrize("place", ["/nowhere", "/etc/nowhere", "/etc", "/root"])
+def test_a_state_directory_that_the_service_cannot_have(examine, place):
+    report = examine(state=place)
+    assert report.failed == ["state"]
+    report.expect("state", "failed", f"state directory {place}: ", "name another")
+    assert "chown" not in report.lines["state"][1]
+    for name in INSIDE:
+        report.expect(name, "n/a", "state directory")
+
+
+def test_a_root_filesystem_that_cannot_be_read(examine):
+    closed = f"{examine.daemon.var}/closed"
+    os.mkdir(closed, 0o700)
+    os.makedirs(f"{closed}/rootfs/usr")
+    for place in (closed, f"{closed}/rootfs"):
+        report = examine(rootfs=place)
+        assert report.failed == ["rootfs"], report.output
+        report.expect("rootfs", "failed", place, "Permission denied", "this user can read")
 
 
 def test_no_tun(examine, tmp_path):
@@ -278,7 +300,9 @@ def test_as_root(examine):
     report = examine(prefix=[])
     assert report.failed == ["identity"]
     report.expect("identity", "failed", "refuses to run as root", "setpriv")
-    report.expect("sandbox", "n/a", "service user")
+    for name in ("registry", "workspaces", "cgroup", "state", "postgresql", *INSIDE):
+        report.expect(name, "n/a", "service user")
+    assert report.order == documented()
 
 
 def test_the_service_boundary_outside_a_unit(examine):

@@ -64,6 +64,7 @@ def ask(daemon, host, path="/v1/sessions", **headers):
 
 def test_one_person_needs_no_token(local):
     client = start(local)
+    assert "local mode without a token: whatever can connect to 127.0.0.1" in local.log()
     session = client.session()
     assert client.call("GET", f"/v1/sessions/{session}")["cwd"] == "/workspace"
     assert client.run(session, "$ echo here >file; pwd").text.strip() == "/workspace"
@@ -152,7 +153,7 @@ def test_a_token_of_the_environment(local):
         assert token not in process.read("cmdline"), process
     found = person.run(person.session(), "$ env; cat /proc/*/environ").text
     assert token not in found
-    assert token not in local.log()
+    assert token not in local.log() and "without a token" not in local.log()
 
 
 def test_a_token_of_a_file(local):
@@ -161,6 +162,7 @@ def test_a_token_of_a_file(local):
     start(local, f"--token-file={path}").call("GET", "/v1/sessions", status=401,
                                               code="unauthorized")
     assert Client(local.port, token).call("GET", "/v1/sessions")["data"] == []
+    assert "without a token" not in local.log()
     assert not any(token in p.read("cmdline") for p in (local.launcher(), *local.tree()))
 
 

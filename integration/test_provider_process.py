@@ -337,7 +337,7 @@ def test_faults_of_the_models_are_told(make_daemon, provider):
     done = subprocess.run(
         [*daemons.AS_SERVICE, *check[:-1], f"--models={declare(daemon, entry('one', 'messages', provider.url))}"],
         capture_output=True, text=True, check=False, cwd="/")
-    assert (done.returncode, done.stdout) == (0, "ok: 2 tenants, 1 models\n")
+    assert (done.returncode, done.stdout) == (0, "ok: 2 tenants, 1 model\n")
 
 
 def test_it_is_confined_and_has_nothing_else(make_daemon, provider):

@@ -78,9 +78,11 @@ static void remove_place(struct doctor *d)
 
 static bool check_state(struct doctor *d)
 {
+	char state[PATH_MAX];
 	struct err e = ERR_INIT;
 
-	if (make_place(d, &e) < 0) {
+	if (state_canonical(d->conf->serve.state_dir, state, &e) < 0 ||
+	    state_examine(state, &e) < 0 || make_place(d, &e) < 0) {
 		report_failed(d->report, "state", "%s", e.text);
 		return false;
 	}
@@ -144,10 +146,11 @@ static int declare(const struct doctor *d, struct registry **ret, struct err *e)
 
 /* -- a sandbox ------------------------------------------------------------------------------ */
 
-/* What cannot be proven without a sandbox, and was not. */
+/* What was not reported before, because of something that was. */
 static void give_up(struct report *r, const char *why)
 {
 	static const char *const names[] = {
+		"registry",        "workspaces",  "cgroup",        "state",       "postgresql",
 		"sandbox",         "workspace",   "egress-public", "egress-host", "egress-private",
 		"egress-metadata", "egress-ipv6", "dns",           "limits",      "memory-limit",
 	};
@@ -216,7 +219,6 @@ static void examine(struct doctor *d)
 	fit = host_identity(d->report, d->service);
 	programs = host_programs(d->report, serve, d->service);
 	if (!fit) {
-		report_na(d->report, "registry", "needs the service user");
 		give_up(d->report, "needs the service user");
 		return;
 	}

@@ -81,7 +81,8 @@ void host_registry(struct report *r, const struct doctor_conf *conf)
 		report_na(r, "workspaces", "the registry has faults");
 		return;
 	}
-	report_ok(r, "registry", "%zu tenants", registry_count(registry));
+	report_ok(r, "registry", "%zu tenant%s", registry_count(registry),
+	          registry_count(registry) == 1 ? "" : "s");
 	check_workspaces(r, registry);
 }
 

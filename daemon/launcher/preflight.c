@@ -103,6 +103,9 @@ int preflight_rootfs(const char *path, struct err *e)
 
 	if (fd < 0 || faccessat(fd, ".", R_OK | X_OK, AT_EACCESS) < 0) {
 		(void)err_errno(e, "--rootfs %s", path);
+		if (e->code == EACCES)
+			remedy =
+				"name one with --rootfs that this user can read, with all above it";
 		return err_remedy(e, remedy);
 	}
 	if (faccessat(fd, "usr", R_OK | X_OK, AT_EACCESS) < 0) {

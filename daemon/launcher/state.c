@@ -5,6 +5,7 @@
 #include "daemon/launcher/remedy.h"
 #include "daemon/tenant/trusted.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -16,6 +17,12 @@
 #include <unistd.h>
 
 #define PROBE_NAME ".cloisterd-probe"
+#define NAME_SAFE                                                                           \
+	"name one with --state that lies below directories which root or the service user " \
+	"alone can change"
+#define MAKE_ANOTHER                                                                        \
+	"name another with --state; root can make one for the service user (install -d -m " \
+	"0700 -o USER DIR)"
 
 /* Where the last component of path begins; trailing slashes do not count. */
 static size_t split(const char *path, size_t *ret_len)
@@ -77,9 +84,48 @@ static int refuse(const char *path, struct err *e)
 		remedy = "free some space there, or name another with --state";
 	else if (e->code == ELOOP || e->code == ENOTDIR)
 		remedy = "name a directory, not a link or a file, with --state";
-	else if (e->code == EACCES)
-		remedy = "give it to the service user (chown, chmod 0700)";
 	return err_remedy(e, remedy);
+}
+
+static bool is_empty(int fd)
+{
+	auto_close int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const struct dirent *entry;
+	bool empty = true;
+	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+
+	if (!dir)
+		return false;
+	(void)fd_take(&copy);
+	while (empty && (entry = readdir(dir)))
+		empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+	(void)closedir(dir);
+	return empty;
+}
+
+/*
+ * A directory of root's with something in it may be one of the system, and nobody shall be
+ * told to give that away; fd < 0: what is in it cannot be seen.
+ */
+static const char *how_to_own(int fd, uid_t owner)
+{
+	if (owner == 0 && (fd < 0 || !is_empty(fd)))
+		return MAKE_ANOTHER;
+	return "chown it to the service user, and chmod 0700";
+}
+
+/* It could not be opened. */
+static int refuse_closed(const char *path, struct err *e)
+{
+	int code = errno;
+	struct stat st;
+
+	if (code == EACCES && lstat(path, &st) == 0) {
+		(void)err_set(e, code, "state directory %s: %s", path, strerror(code));
+		return err_remedy(e, how_to_own(-1, st.st_uid));
+	}
+	errno = code;
+	return refuse(path, e);
 }
 
 static int check_owned(int fd, const char *what, const char *path, struct err *e)
@@ -89,8 +135,8 @@ static int check_owned(int fd, const char *what, const char *path, struct err *e
 	if (fstat(fd, &st) < 0)
 		return err_errno(e, "%s %s", what, path);
 	if (st.st_uid != geteuid())
-		return err_set(e, EPERM, "%s %s: belongs to user %u, not to user %u; chown it",
-		               what, path, st.st_uid, geteuid());
+		return err_set(e, EPERM, "%s %s: belongs to user %u, not to user %u; %s", what,
+		               path, st.st_uid, geteuid(), how_to_own(fd, st.st_uid));
 	if ((st.st_mode & 07777) != 0700)
 		return err_set(e, EPERM, "%s %s: mode %04o, not 0700; chmod 0700 it", what, path,
 		               st.st_mode & 07777);
@@ -153,8 +199,7 @@ static int check_place(int fd, const char *path, struct err *e)
 
 	if (trusted_directory(path, &walked, e) < 0) {
 		(void)err_wrap(e, "state directory");
-		return err_remedy(e, "change owner and mode (chmod go-w), or name another with "
-		                     "--state");
+		return err_remedy(e, NAME_SAFE);
 	}
 	if (fstat(fd, &opened) < 0)
 		return refuse(path, e);
@@ -164,21 +209,70 @@ static int check_place(int fd, const char *path, struct err *e)
 	return 0;
 }
 
+/* It is not there, and errno says why it cannot be made. */
+static int refuse_missing(const char *path, struct err *e)
+{
+	if (errno != EACCES)
+		return refuse(path, e);
+	(void)err_errno(e, "state directory %s: is not there and cannot be made", path);
+	return err_remedy(e, MAKE_ANOTHER);
+}
+
+static int open_owned(const char *path, int *ret_fd, struct err *e)
+{
+	auto_close int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return refuse_closed(path, e);
+	if (check_place(fd, path, e) < 0 || check_owned(fd, "state directory", path, e) < 0)
+		return -1;
+	*ret_fd = fd_take(&fd);
+	return 0;
+}
+
 int state_open(const char *path, int *ret_fd, struct err *e)
 {
 	auto_close int fd = -1;
 
 	if (mkdir(path, 0700) < 0 && errno != EEXIST)
-		return refuse(path, e);
-	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0)
-		return refuse(path, e);
-	if (check_place(fd, path, e) < 0 || check_owned(fd, "state directory", path, e) < 0 ||
-	    lock(fd, path, e) < 0 || check_space(fd, path, e) < 0 ||
+		return refuse_missing(path, e);
+	if (open_owned(path, &fd, e) < 0 || lock(fd, path, e) < 0 || check_space(fd, path, e) < 0 ||
 	    check_writable(fd, path, e) < 0)
 		return -1;
 	*ret_fd = fd_take(&fd);
 	return 0;
+}
+
+static int examine_parent(const char *path, struct err *e)
+{
+	char parent[PATH_MAX];
+	size_t len, at = split(path, &len);
+	struct stat st;
+	bool shared;
+
+	(void)snprintf(parent, sizeof(parent), "%.*s", at > 1 ? (int)at - 1 : 1, path);
+	if (faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) < 0)
+		return refuse_missing(path, e);
+	if (trusted_directory(parent, &st, e) < 0) {
+		(void)err_wrap(e, "state directory");
+		return err_remedy(e, NAME_SAFE);
+	}
+	shared = (st.st_mode & 022) && !((st.st_mode & S_ISVTX) && st.st_uid == 0);
+	if (shared || (st.st_uid != 0 && st.st_uid != geteuid()))
+		return err_set(e, EPERM,
+		               "state directory %s: %s has mode %04o and belongs to user %u; %s",
+		               path, parent, st.st_mode & 07777, st.st_uid, NAME_SAFE);
+	return 0;
+}
+
+int state_examine(const char *path, struct err *e)
+{
+	auto_close int fd = -1;
+	struct stat st;
+
+	if (lstat(path, &st) < 0 && errno == ENOENT)
+		return examine_parent(path, e);
+	return open_owned(path, &fd, e);
 }
 
 /* Make name below dir when it is missing; what is there must be ours alone. */

@@ -30,6 +30,12 @@ int state_canonical(const char *path, char ret_path[PATH_MAX], struct err *e) mu
  */
 int state_open(const char *path, int *ret_fd, struct err *e) must_check;
 
+/*
+ * Whether state_open() would refuse the directory, or could not make it, by its place, owner
+ * and mode.  Makes and locks nothing.  path is canonical.
+ */
+int state_examine(const char *path, struct err *e) must_check;
+
 struct state_tenant {
 	char state[PATH_MAX]; /* absolute */
 	char run[PATH_MAX];

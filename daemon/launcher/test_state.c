@@ -103,11 +103,75 @@ static void test_of_another_user(void **state)
 	expect_refused("belongs to user 4242", "chown it");
 }
 
+/* As a user who is not root, with directories of root's; what came out of it. */
+static void expect_as_nobody(const char *dir, const char *reason, const char *advice)
+{
+	struct err e = ERR_INIT, examined = ERR_INIT;
+	int status, fd;
+	pid_t pid;
+
+	if (geteuid() != 0)
+		skip();
+	pid = fork();
+	if (pid == 0) {
+		if (setresuid(4242, 4242, 4242) < 0 || state_open(dir, &fd, &e) == 0 ||
+		    state_examine(dir, &examined) == 0 || strcmp(e.text, examined.text) != 0 ||
+		    !strstr(e.text, reason) || !strstr(e.text, advice) ||
+		    (strcmp(advice, "--state") == 0 &&
+		     (strstr(e.text, "chown") || strstr(e.text, "chmod")))) {
+			print_error("'%s' and '%s', not '%s' and '%s'\n", e.text, examined.text,
+			            reason, advice);
+			_exit(2);
+		}
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+/* Nobody is told to give away or to open what belongs to the system. */
+static void test_of_the_system(void **state)
+{
+	char below[sizeof(path) + 8];
+
+	(void)state;
+	expect_as_nobody("/etc", "belongs to user 0", "--state");
+	expect_as_nobody("/etc/none", "is not there and cannot be made", "--state");
+	expect_as_nobody("/none", "is not there and cannot be made", "--state");
+	assert_int_equal(chmod(base, 0755), 0);
+	assert_int_equal(mkdir(path, 0700), 0);
+	expect_as_nobody(path, "Permission denied", "--state");
+	assert_int_equal(chmod(path, 0755), 0);
+	expect_as_nobody(path, "belongs to user 0", "chown it"); /* fresh, and empty */
+	(void)snprintf(below, sizeof(below), "%s/below", path);
+	assert_int_equal(mkdir(below, 0700), 0);
+	expect_as_nobody(path, "belongs to user 0", "--state");
+}
+
+/* What is good is opened, and what is missing can be made. */
+static void test_examined(void **state)
+{
+	struct err e = ERR_INIT;
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(state_examine(path, &e), 0);
+	assert_int_equal(lstat(path, &st), -1);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(state_examine(path, &e), 0);
+	assert_int_equal(chmod(path, 0750), 0);
+	assert_int_equal(state_examine(path, &e), -1);
+	assert_int_equal(rmdir(path), 0);
+	assert_int_equal(chmod(base, 0777), 0);
+	assert_int_equal(state_examine(path, &e), -1);
+	assert_non_null(strstr(e.text, "mode 0777"));
+}
+
 static void test_below_what_others_can_change(void **state)
 {
 	(void)state;
 	assert_int_equal(chmod(base, 0777), 0);
-	expect_refused("mode 0777", "chmod go-w");
+	expect_refused("mode 0777", "alone can change");
 }
 
 static void test_link_and_file(void **state)
@@ -356,6 +420,8 @@ int main(void)
 		CASE(test_one_at_a_time),
 		CASE(test_open_to_others),
 		CASE(test_of_another_user),
+		CASE(test_of_the_system),
+		CASE(test_examined),
 		CASE(test_below_what_others_can_change),
 		CASE(test_link_and_file),
 		CASE(test_parent_missing),
