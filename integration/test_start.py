@@ -143,7 +143,7 @@ def test_a_state_directory_that_is_not_ours(make_daemon):
     refused(daemon, "mode 0750", "chmod 0700")
     os.chmod(daemon.state, 0o700)
     os.chown(daemon.state, 0, 0)
-    refused(daemon, daemon.state, "Permission denied", "chown")
+    assert "chown" not in refused(daemon, daemon.state, "Permission denied", "--state")
     os.chmod(daemon.state, 0o755)
     refused(daemon, "belongs to user 0", "chown")
     give(daemon.state, 0o700)
@@ -151,6 +151,9 @@ def test_a_state_directory_that_is_not_ours(make_daemon):
     os.symlink(daemon.state, link)
     refused(daemon, link, "symbolic link", state=link)
     refused(daemon, "/nowhere", "No such file", state="/nowhere/state")
+    for system in ("/etc", "/root", "/nowhere"):
+        line = refused(daemon, f"state directory {system}: ", "name another", state=system)
+        assert "chown" not in line and "chmod" not in line, line
     refused(daemon, "too long", state=f"{daemon.var}/{'x' * 60}")
 
 
@@ -274,6 +277,8 @@ def check(daemon, *more):
 def test_a_good_registry(place):
     code, lines, error = check(place)
     assert (code, lines, error) == (0, ["ok: 2 tenants"], "")
+    place.write_registry({"version": 1, "tenants": [place.tenants["acme"].entry()]})
+    assert check(place)[:2] == (0, ["ok: 1 tenant"])
 
 
 def edit(path, value):
@@ -477,6 +482,16 @@ def test_a_fault_of_the_file(place, name):
     code, lines, error = check(place)
     assert code == 1 and len(lines) == 1 and words in lines[0], (lines, error)
     assert place.fail()[0] == 2
+
+
+def test_a_fault_of_the_file_hides_no_other(place):
+    write_file(place.registry, json.dumps({"version": 2, "tenants": []}), 0o640)
+    code, lines, error = check(place)
+    assert code == 1 and "3 faults" in error
+    assert lines[0].startswith(f"{place.registry}: mode 0640, group or others can read it; let ")
+    assert lines[1] == "version: must be 1" and lines[2].startswith("tenants: 0 entries")
+    status, said = place.fail()
+    assert status == 2 and set(lines) <= set(said)
 
 
 def test_a_registry_of_root_that_all_may_read(place):

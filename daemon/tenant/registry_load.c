@@ -317,10 +317,17 @@ static void read_document(struct draft *d, const struct json *document)
 static int open_document(struct draft *d, const char *path, struct json **ret, struct err *e)
 {
 	auto_free char *text = NULL;
+	struct err own = ERR_INIT;
 	size_t len;
 
-	if (trusted_read(path, TRUSTED_CONFIG, REGISTRY_MAX_BYTES, &text, &len, e) < 0 ||
-	    trusted_canonical(path, &d->registry_path, e) < 0)
+	if (trusted_read_anyway(path, REGISTRY_MAX_BYTES, &text, &len, &own, e) < 0)
+		return -1;
+	if (own.code)
+		json_fault(&d->faults, "",
+		           "%s; let root own it with mode 0644 at most, or the service user with "
+		           "0600",
+		           own.text);
+	if (trusted_canonical(path, &d->registry_path, e) < 0)
 		return -1;
 	if (json_parse(text, len, ret, e) < 0)
 		return err_wrap(e, "%.200s", path);

@@ -616,6 +616,8 @@ static void test_registry_file(void **state)
 	expect("@/tenants.json: is not a regular file\n");
 }
 
+#define OWN_REMEDY "; let root own it with mode 0644 at most, or the service user with 0600\n"
+
 static void test_registry_modes_of_root(void **state)
 {
 	(void)state;
@@ -624,12 +626,21 @@ static void test_registry_modes_of_root(void **state)
 	assert_int_equal(chmod(in_world("tenants.json"), 0644), 0);
 	expect("");
 	assert_int_equal(chmod(in_world("tenants.json"), 0664), 0);
-	expect("@/tenants.json: mode 0664, group or others can write it\n");
+	expect("@/tenants.json: mode 0664, group or others can write it" OWN_REMEDY);
 	assert_int_equal(chmod(in_world("tenants.json"), 0602), 0);
-	expect("@/tenants.json: mode 0602, group or others can write it\n");
+	expect("@/tenants.json: mode 0602, group or others can write it" OWN_REMEDY);
 	assert_int_equal(chmod(in_world("tenants.json"), 0600), 0);
 	assert_int_equal(chown(in_world("tenants.json"), 1234, 1234), 0);
-	expect("@/tenants.json: owned by uid 1234, must be root's\n");
+	expect("@/tenants.json: owned by uid 1234, must be root's" OWN_REMEDY);
+}
+
+/* What is wrong with the file itself hides nothing of what is wrong in it. */
+static void test_registry_mode_and_content(void **state)
+{
+	(void)state;
+	put("tenants.json", 0666, "{\"version\":2,\"tenants\":[]}");
+	expect("@/tenants.json: mode 0666, group or others can write it" OWN_REMEDY
+	       "version: must be 1\ntenants: 0 entries, must be 1 to 4096\n");
 }
 
 static void give_to(const char *name, uid_t owner)
@@ -655,7 +666,7 @@ static void test_owners(void **state)
 	assert_int_equal(seteuid(1234), 0);
 	expect("");
 	assert_int_equal(chmod(in_world("tenants.json"), 0644), 0);
-	expect("@/tenants.json: mode 0644, group or others can read it\n");
+	expect("@/tenants.json: mode 0644, group or others can read it" OWN_REMEDY);
 	give_to("tenants.json", 0);
 	expect("");
 	give_to("ws", 0);
@@ -968,6 +979,7 @@ int main(void)
 		in_a_world(test_nested_among_neighbours),
 		in_a_world(test_registry_file),
 		in_a_world(test_registry_modes_of_root),
+		in_a_world(test_registry_mode_and_content),
 		in_a_world(test_owners),
 		in_a_world(test_state_directory),
 		in_a_world(test_registry_in_a_workspace),

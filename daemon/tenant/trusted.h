@@ -51,6 +51,13 @@ enum trusted_kind {
 int trusted_read(const char *path, enum trusted_kind kind, size_t max, char **ret_data,
                  size_t *ret_len, struct err *e) must_check;
 
+/*
+ * The same for TRUSTED_CONFIG, but a wrong owner or mode is no end: *ret_fault says what is
+ * wrong (code 0: nothing), so that whoever repairs the file learns of all faults at once.
+ */
+int trusted_read_anyway(const char *path, size_t max, char **ret_data, size_t *ret_len,
+                        struct err *ret_fault, struct err *e) must_check;
+
 /* The canonical path of what exists of path, with the rest appended; owned by the caller. */
 int trusted_canonical(const char *path, char **ret_path, struct err *e) must_check;
 
