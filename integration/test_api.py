@@ -493,13 +493,15 @@ def test_an_answer_in_ones_own_words(acme, session):
     where = f"/v1/requests/{request['id']}/resolve"
     for body in ({"decision": "maybe"}, {"decision": ""}, {"decision": "custom"},
                  {"decision": "custom", "value": None}):
-        acme.call("POST", where, body, 409, "request_not_resolved")
+        acme.call("POST", where, body, 422, "invalid_decision")
     for body in ({}, {"decision": None}, {"decision": "yes", "more": 1}, {"decision": 1},
                  {"decision": "custom", "value": "x" * 65537}):
         acme.call("POST", where, body, 400, "invalid_json")
     answered = acme.call("POST", where, {"decision": "custom", "value": "v" * 65536})
     assert answered["value"] == "v" * 65536
     assert acme.wait(turn).text == "v" * 65536
+    # Once it is answered, any decision comes too late.
+    acme.call("POST", where, {"decision": "maybe"}, 409, "request_not_resolved")
 
 
 def test_two_who_answer_at_once(acme, session):

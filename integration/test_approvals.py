@@ -1,10 +1,12 @@
 """Calls that people allow, and plans that they approve: what is run is what was shown."""
 
 import json
+import os
 import uuid
 
 import pytest
 
+from postgres_proxy import HOLD_AFTER, Proxy
 from test_durable import kill_all
 
 ONCE, TOOL, DENY = OPTIONS = ["allow_once", "allow_tool", "deny"]
@@ -73,7 +75,7 @@ def test_other_decisions_are_none(acme, careful, decision):
     turn = acme.start(careful, "$ true")
     request = asked(acme, turn)
     acme.call("POST", f"/v1/requests/{request['id']}/resolve",
-              {"decision": decision, "value": "x"}, 409, "request_not_resolved")
+              {"decision": decision, "value": "x"}, 422, "invalid_decision")
     assert acme.cancel(turn).json["status"] == "cancelled"
     page = acme.call("GET", f"/v1/sessions/{careful}/history")["data"][-1]["turn"]
     assert [i["state"] for i in page["displayItems"]] == ["pending"]
@@ -147,6 +149,31 @@ def test_approvals_survive(make_daemon):
     assert ran in (["x", "never"], ["never"]), ran
     first = results(client, session)[0]
     assert first == "x\n" or first.startswith("error: interrupted: "), first
+    assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("mode", ["ask", "plan"])
+def test_a_refusal_holds_when_a_commit_is_not_heard_of(make_daemon, mode):
+    """Cut off after each commit: of the turn's work, the start and the result of the call."""
+    daemon = make_daemon(("acme",)).start()
+    client = daemon.client("acme")
+    session = client.session(approvals=mode)
+    for at in range(2, 6):
+        if mode == "ask":
+            turn = client.start(session, "$ echo x >>ran")
+            asked(client, turn)
+        proxy = Proxy(daemon)
+        proxy.stop_at_commit(at, HOLD_AFTER)
+        if mode == "ask":
+            answer(client, turn, DENY)
+        else:
+            turn = client.start(session, "$ echo x >>ran")
+        assert proxy.stopped.wait(20), f"no commit {at}: {proxy.commits}"
+        proxy.cut_off()
+        text = client.wait(turn).text
+        proxy.close()
+        assert text.startswith("error: denied: " if mode == "ask" else "error: planning: "), text
+        assert not os.path.exists(f"{daemon.tenants['acme'].workspace}/ran"), f"commit {at}"
     assert daemon.stop() == 0
 
 

@@ -475,6 +475,9 @@ def test_a_fork_is_made_once(acme, session):
     acme.call("POST", where, {"clientRequestId": key}, 409, "idempotency_conflict")
     acme.call("POST", f"/v1/sessions/{other}/fork", body, 409, "idempotency_conflict")
     acme.call("POST", "/v1/sessions", body, 409, "idempotency_conflict")
+    for path in ("/v1/sessions", where): # the same words, and no id of what was not made
+        said = acme.request("POST", path, {"clientRequestId": key}).json["error"]["message"]
+        assert said == "this client request id was used before with another input", path
     turn, _ = ask(acme, session)
     assert acme.call("POST", where, body, 201)["id"] == made[0]["id"], "though it is busy now"
     acme.cancel(turn)

@@ -23,7 +23,7 @@ static const struct {
 	{ TURNS_QUEUE_FULL, 429, "turn_queue_full", true },
 	{ TURNS_TENANT_QUEUE_FULL, 429, "tenant_turn_queue_full", true },
 	{ TURNS_STOPPING, 503, "server_stopping", true },
-	{ TURNS_BAD_DECISION, 409, "request_not_resolved", false },
+	{ TURNS_BAD_DECISION, 422, "invalid_decision", false },
 };
 
 /* Its text names paths and roles, which are the operator's to know. */

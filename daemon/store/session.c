@@ -119,7 +119,7 @@ int session_insert(struct store *s, const struct uuid *tenant, struct session *i
 
 	if (tenant_db_get(s, tenant, &c.db, e) < 0 ||
 	    db_transaction(s->pool, &c.db->key, insert, &c, e) < 0)
-		return err_wrap(e, "session %s", io->id.text);
+		return -1;
 	*io = c.out;
 	return 0;
 }
