@@ -33,7 +33,7 @@ def test_a_full_disk(small, how):
     acme, globex = small.client("acme"), small.client("globex")
     mine, theirs = acme.session(), globex.session()
     assert "here" in str(globex.tool(theirs, "shell", command="echo here").output)
-    outcome = acme.watch(mine, f"$ {how}", 60)
+    outcome = acme.watch(mine, f"$ {how}; sleep 60", 60)
     assert outcome.details["reason"] == "disk_full", outcome.turn
     # The database goes on, for all.
     refused = globex.tool(theirs, "shell", command="echo again")
