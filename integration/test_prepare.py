@@ -17,6 +17,26 @@ SERVICE = pwd.getpwnam(USER)
 TOKEN = "0123456789abcdef" * 2
 
 
+# As the kernel is: only files and directories have a project, only directories hand it on.
+CHATTR = r"""
+[ "$1" = -p ] && project=$2 && shift 2
+[ "$1" != +P ] || { project=$project+P; shift; }
+[ "$1" = -- ] && shift || exit 1
+for path in "$@"; do
+	if [ -L "$path" ] || [[ "$path" = */stubborn ]] ||
+		{ [ ! -d "$path" ] && { [ ! -f "$path" ] || [[ "$project" = *+P ]]; }; }; then
+		echo "chattr: Operation not supported while setting project on $path" >&2
+		exit 1
+	fi
+	printf '%s\t%s\n' "$project" "$path" >>"$base/projects"
+done
+"""
+LSATTR = r"""
+cat "$base/projects" 2>/dev/null |
+	awk -F '\t' -v path="${!#}" '$2 == path { n = $1 } END { print n + 0 " --- " path }'
+"""
+
+
 class Machine:
     """A list, and where what it asks for goes. The tools for quotas only note their use."""
 
@@ -28,10 +48,10 @@ class Machine:
         self.mount = ""
         os.mkdir(f"{base}/run")
         os.mkdir(f"{base}/tools")
-        for tool, body in (("setquota", ""), ("chattr", f"sed 's/.*-p \\([0-9]*\\).*/\\1/' <<<\"$*\" >{base}/project"),
-                           ("lsattr", f'cat {base}/project 2>/dev/null || echo 0'),
-                           ("findmnt", f"cat {base}/mount")):
-            self.write(f"{base}/tools/{tool}", f'#!/bin/bash\necho "{tool} $*" >>{self.notes}\n{body}\n', 0o755)
+        for tool, body in (("setquota", ""), ("chattr", CHATTR), ("lsattr", LSATTR),
+                           ("findmnt", "cat $base/mount")):
+            self.write(f"{base}/tools/{tool}",
+                       f'#!/bin/bash\nbase={base}\necho "{tool} $*" >>{self.notes}\n{body}\n', 0o755)
         self.quotas(False)
 
     @staticmethod
@@ -40,8 +60,14 @@ class Machine:
             f.write(text)
         os.chmod(path, mode)
 
-    def quotas(self, counted):
-        self.write(f"{self.base}/mount", "/srv rw,relatime" + (",prjquota" if counted else "") + "\n")
+    def quotas(self, counted, others=0):
+        self.write(f"{self.base}/mount", "/srv rw,relatime" + (",prjquota" if counted else "") + "\n" +
+                   "/other rw,relatime,data=ordered\n" * others)
+
+    def projects(self):
+        """What was last marked, in order: path to project, and whether that is handed on."""
+        with open(f"{self.base}/projects", encoding="utf-8") as f:
+            return {path: words for words, path in (line.rstrip("\n").split("\t") for line in f)}
 
     def noted(self, tool):
         with open(self.notes, encoding="utf-8") as f:
@@ -125,6 +151,39 @@ def test_a_token_may_be_a_link_as_tools_for_secrets_make_them(machine):
     machine.succeed()
     assert facts(f"{machine.copies}/one") == (USER, 0o400)
     assert not os.path.islink(f"{machine.copies}/one")
+
+
+def test_a_token_is_not_read_where_others_than_root_choose_the_file(machine):
+    """A directory of somebody else's, before, on and after the way through links."""
+    base = machine.base
+    machine.write(f"{base}/shadow", TOKEN, 0o600)
+    for name in ("theirs", "open", "dir"):
+        os.mkdir(f"{base}/{name}")
+    shutil.chown(f"{base}/theirs", USER)
+    os.chmod(f"{base}/open", 0o1777)
+    os.symlink(f"{base}/shadow", f"{base}/theirs/token")
+    os.symlink("../shadow", f"{base}/open/token")
+    os.symlink("theirs", f"{base}/link")
+    os.symlink("../link/./token", f"{base}/dir/through")
+    machine.write(f"{base}/theirs/own", TOKEN, 0o600)
+    os.symlink("../theirs/own", f"{base}/dir/own")
+    whose = f"{base}/theirs belongs to uid {SERVICE.pw_uid}"
+    for path, message in (("theirs/token", whose), ("theirs/own", whose), ("link/token", whose),
+                          ("dir/through", whose), ("dir/own", whose),
+                          ("open/token", f"{base}/open can be written by others")):
+        machine.lines = []
+        machine.token("one", f"{base}/{path}")
+        machine.fail(message)
+        assert os.listdir(machine.copies) == [], path
+    # Whose the file itself is does not matter, and a way through links of root's is good.
+    machine.write(f"{base}/dir/token", TOKEN, 0o400)
+    shutil.chown(f"{base}/dir/token", USER)
+    os.symlink("dir/../dir//./token", f"{base}/relative")
+    machine.lines = []
+    machine.token("one", f"{base}/relative")
+    machine.succeed()
+    with open(f"{machine.copies}/one", encoding="utf-8") as f:
+        assert f.read() == TOKEN
 
 
 def test_a_token_that_is_missing_or_too_long_ends_it_and_changes_nothing(machine):
@@ -239,7 +298,7 @@ def test_a_quota_is_set_where_the_file_system_counts(machine):
     machine.quotas(True)
     machine.succeed()
     assert machine.noted("chattr") == [f"-p 77 +P -- {path}"]
-    assert machine.noted("setquota") == ["-P 77 0 1024 0 0 /srv"]
+    assert machine.noted("setquota") == ["-P 77 0 1024 0 1088 /srv"]
     # Another size, with files there: they count already.
     machine.write(f"{path}/file", "")
     machine.lines = []
@@ -249,7 +308,7 @@ def test_a_quota_is_set_where_the_file_system_counts(machine):
     machine.lines = []
     machine.workspace(path)
     machine.succeed(phase="reload")
-    assert machine.noted("setquota")[1:] == ["-P 77 0 2048 0 0 /srv", "-P 77 0 0 0 0 /srv"]
+    assert machine.noted("setquota")[1:] == ["-P 77 0 2048 0 1152 /srv", "-P 77 0 0 0 0 /srv"]
     assert len(machine.noted("chattr")) == 1
 
 
@@ -263,7 +322,57 @@ def test_a_first_quota_of_a_tenant_with_files_waits_for_a_start(machine):
     machine.fail("needs its tenant's sandbox stopped: systemctl restart cloister", phase="reload")
     assert machine.noted("setquota") == machine.noted("chattr") == []
     machine.succeed(phase="start")
-    assert machine.noted("chattr") == [f"-R -p 77 +P -- {path}"]
+    assert machine.projects() == {f"{path}/file": "77", path: "77+P"}
+
+
+def tree(path):
+    """Of everything that a file system has, as a tenant can leave it."""
+    os.makedirs(f"{path}/-dir/in ner")
+    for name in ("file", "-dir/-R"):
+        Machine.write(f"{path}/{name}", "")
+    os.symlink("/etc/passwd", f"{path}/-dir/link")
+    os.symlink("nowhere", f"{path}/broken")
+    os.mkfifo(f"{path}/pipe")
+    os.mknod(f"{path}/socket", stat.S_IFSOCK | 0o600)
+
+
+def test_a_first_quota_counts_files_and_directories_among_whatever_else(machine):
+    path = machine.workspace(f"{machine.base}/srv/acme", 1024)
+    machine.quotas(False)
+    machine.fail("counts no projects")
+    tree(path)
+    machine.quotas(True)
+    machine.succeed()
+    assert machine.projects() == {
+        path: "77+P", f"{path}/-dir": "77+P", f"{path}/-dir/in ner": "77+P",
+        f"{path}/file": "77", f"{path}/-dir/-R": "77"}
+    assert list(machine.projects())[-1] == path
+
+
+def test_a_first_quota_that_was_broken_off_is_done_again(machine):
+    path = machine.workspace(f"{machine.base}/srv/acme", 1024)
+    machine.fail("counts no projects")
+    os.makedirs(f"{path}/dir")
+    for name in ("dir/stubborn", "later"):
+        machine.write(f"{path}/{name}", "")
+    machine.quotas(True)
+    machine.fail("not all in it can be counted")
+    assert machine.noted("setquota") == []
+    os.rename(f"{path}/dir/stubborn", f"{path}/dir/willing")
+    machine.succeed()
+    assert {path, f"{path}/dir", f"{path}/dir/willing", f"{path}/later"} <= set(machine.projects())
+    assert machine.noted("setquota") == ["-P 77 0 1024 0 1088 /srv"]
+
+
+def test_a_quota_is_lifted_on_a_machine_with_thousands_of_mounts(machine):
+    path = machine.workspace(f"{machine.base}/srv/acme", 1024)
+    machine.quotas(True)
+    machine.succeed()
+    machine.quotas(True, others=20000)
+    machine.lines = []
+    machine.workspace(path)
+    machine.succeed()
+    assert machine.noted("setquota")[1:] == ["-P 77 0 0 0 0 /srv"]
 
 
 def test_a_quota_that_cannot_hold_is_refused(machine):

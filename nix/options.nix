@@ -54,7 +54,8 @@ let
         tokenFiles = option (types.attrsOf types.str) { } ''
           Names of the tenant's credentials, each with a file that holds its bearer token: at
           least 32 printable characters. The file is read as root, so that whatever puts secrets
-          in place may own it. A string: a path would be copied into the Nix store.
+          in place may own it; the directories above it must be root's and closed to other
+          writers. A string: a path would be copied into the Nix store.
         '';
         egress = {
           mode = option (types.enum [ "public" "allow" "none" ]) "public" ''
@@ -78,9 +79,11 @@ let
           processes = option (types.nullOr (types.ints.between 16 32768)) null "null: 512.";
         };
         diskQuota = option (types.nullOr (types.strMatching "[1-9][0-9]{0,5}[MGT]")) null ''
-          How much the workspace may hold, such as "20G". Needs a file system that counts
-          projects (ext4 or xfs, mounted with prjquota); on another one the service does not
-          start. null: as much as the file system has.
+          How much the workspace may hold, such as "20G", and with it how many files: one for
+          every 16 KiB and 1,024 more. Needs a file system that counts projects (ext4 or xfs,
+          mounted with prjquota); on another one the service does not start. null: as much as
+          the file system has. The tenant's home directory, in the state directory, is not
+          in it.
         '';
       };
     }

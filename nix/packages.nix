@@ -164,8 +164,6 @@ let
       pkgs.e2fsprogs
       pkgs.findutils
       pkgs.gawk
-      pkgs.gnugrep
-      pkgs.gnused
       pkgs.linuxquota
       pkgs.util-linux
     ];
