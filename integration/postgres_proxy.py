@@ -52,6 +52,7 @@ class Proxy:
     def stop_at_commit(self, number, where):
         """From now on count; hold everything at that commit, and say so with self.stopped."""
         with self.lock:
+            self.stopped.clear()
             self.commits, self.stop_at, self.where = 0, number, where
 
     def accept(self):

@@ -158,11 +158,11 @@ def test_a_refusal_holds_when_a_commit_is_not_heard_of(make_daemon, mode):
     daemon = make_daemon(("acme",)).start()
     client = daemon.client("acme")
     session = client.session(approvals=mode)
+    proxy = Proxy(daemon)
     for at in range(2, 6):
         if mode == "ask":
             turn = client.start(session, "$ echo x >>ran")
             asked(client, turn)
-        proxy = Proxy(daemon)
         proxy.stop_at_commit(at, HOLD_AFTER)
         if mode == "ask":
             answer(client, turn, DENY)
@@ -171,9 +171,9 @@ def test_a_refusal_holds_when_a_commit_is_not_heard_of(make_daemon, mode):
         assert proxy.stopped.wait(20), f"no commit {at}: {proxy.commits}"
         proxy.cut_off()
         text = client.wait(turn).text
-        proxy.close()
         assert text.startswith("error: denied: " if mode == "ask" else "error: planning: "), text
         assert not os.path.exists(f"{daemon.tenants['acme'].workspace}/ran"), f"commit {at}"
+    proxy.close()
     assert daemon.stop() == 0
 
 

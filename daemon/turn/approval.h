@@ -26,7 +26,7 @@ struct approval_case {
 	const struct uuid *tenant;
 	const struct uuid *turn;
 	const struct session *session;
-	const struct item *call; /* pending */
+	const struct item *call; /* pending, or started by us and not run */
 };
 
 /*

@@ -287,7 +287,7 @@ static enum round commit_result(struct run *r, const struct item *call,
 
 /*
  * When it is not known whether the start was committed, the next round looks: a call that
- * is started then, and that we never ran, is ours to run.
+ * is started then, and that we never ran, is ours to judge again, and to run or refuse.
  */
 static enum round start_call(struct run *r, const struct item *call, struct err *e)
 {
@@ -309,7 +309,8 @@ static enum round start_call(struct run *r, const struct item *call, struct err 
 static enum round refuse_call(struct run *r, const struct item *call, struct tool_outcome *outcome,
                               struct err *e)
 {
-	enum round round = call->call_state == CALL_PENDING ? start_call(r, call, e) : ROUND_AGAIN;
+	bool ours = call->call_state == CALL_PENDING || call->seq == r->starting;
+	enum round round = ours ? start_call(r, call, e) : ROUND_AGAIN;
 
 	if (round == ROUND_AGAIN)
 		round = commit_result(r, call, outcome, e);
@@ -484,8 +485,11 @@ static enum round step_call(struct run *r, const struct item *call, struct err *
 	}
 	if (tool_asks(call))
 		return ask_person(r, call, e);
-	/* One whose start was committed unheard of was allowed before that. */
-	return call->call_state == CALL_PENDING ? approve_call(r, call, e) : run_call(r, call, e);
+	/*
+	 * Also one whose start was committed unheard of: that of a call that is refused is
+	 * committed, too, so having been started does not mean that it was allowed.
+	 */
+	return approve_call(r, call, e);
 }
 
 /* -- rounds ------------------------------------------------------------ */
