@@ -212,7 +212,6 @@ static const int allowed_courier[] = {
 	SCMP_SYS(readlink),
 	SCMP_SYS(stat),
 	SCMP_SYS(uname), /* the name of this machine */
-	SCMP_SYS(sendmmsg), /* both questions at once */
 	SCMP_SYS(getuid),
 	SCMP_SYS(geteuid),
 	SCMP_SYS(getgid),
@@ -224,6 +223,8 @@ static const struct rule allowed_courier_if[] = {
 	{ SCMP_SYS(openat), 1, { LACKS(2, O_ACCMODE | O_CREAT | O_TRUNC) } },
 	/* modules are mapped as they are in their files, never written and run */
 	{ SCMP_SYS(mmap), 1, { LACKS(2, PROT_WRITE) } },
+	/* both questions at once; of fast open: as above */
+	{ SCMP_SYS(sendmmsg), 1, { LACKS(3, MSG_FASTOPEN) } },
 	/* how much an answer has */
 	{ SCMP_SYS(ioctl), 1, { IS(1, FIONREAD) } },
 	{ SCMP_SYS(setsockopt), 2, { IS(1, IPPROTO_IP), IS(2, IP_RECVERR) } },

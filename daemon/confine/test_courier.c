@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <linux/landlock.h>
 #include <netdb.h>
+#include <netinet/tcp.h>
 #include <sys/mman.h>
 
 static uint16_t open_port, other_port;
@@ -86,6 +87,80 @@ static int connect_elsewhere(void)
 {
 	return connect_to(other_port);
 }
+
+/* -- ways of connecting that are no connect(2), of which Landlock is not asked --------------- */
+
+static struct sockaddr_in elsewhere(void)
+{
+	return (struct sockaddr_in){ .sin_family = AF_INET,
+		                     .sin_port = htons(other_port),
+		                     .sin_addr = { htonl(INADDR_LOOPBACK) } };
+}
+
+static int connect_by_sending(void)
+{
+	const struct sockaddr_in to = elsewhere();
+	auto_close int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return outcome(sendto(fd, "x", 1, MSG_FASTOPEN, (const struct sockaddr *)&to, sizeof(to)));
+}
+
+static int connect_by_messages(bool many)
+{
+	struct sockaddr_in to = elsewhere();
+	struct iovec iov = { (char[]){ "x" }, 1 };
+	struct mmsghdr m = { .msg_hdr = { .msg_name = &to,
+		                          .msg_namelen = sizeof(to),
+		                          .msg_iov = &iov,
+		                          .msg_iovlen = 1 } };
+	auto_close int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return outcome(many ? sendmmsg(fd, &m, 1, MSG_FASTOPEN)
+	                    : sendmsg(fd, &m.msg_hdr, MSG_FASTOPEN));
+}
+
+static int connect_by_message(void)
+{
+	return connect_by_messages(false);
+}
+
+static int connect_by_many(void)
+{
+	return connect_by_messages(true);
+}
+
+static int connect_by_option(void)
+{
+	const int on = 1;
+	auto_close int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return outcome(setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &on, sizeof(on)));
+}
+
+static int connect_by_multipath(void)
+{
+	auto_close int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_MPTCP);
+
+	return outcome(fd);
+}
+
+static void what_landlock_is_not_asked_about(void **state)
+{
+	static const struct attack attacks[] = {
+		{ "sendto", connect_by_sending, 0, EPERM },
+		{ "sendmsg", connect_by_message, 0, EPERM },
+		{ "sendmmsg", connect_by_many, 0, EPERM },
+		{ "TCP_FASTOPEN_CONNECT", connect_by_option, 0, EPERM },
+	};
+
+	(void)state;
+	expect_all(attacks, ARRAY_LEN(attacks), COURIER);
+	expect_outcome("TCP_FASTOPEN_CONNECT", ALL, connect_by_option, EPERM);
+	expect_outcome("MPTCP", COURIER, connect_by_multipath, EPERM);
+}
+
+/* -- the rest ------------------------------------------------------------------------------------
+ */
 
 static int listen_somewhere(void)
 {
@@ -199,6 +274,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_it_may_not),
 		cmocka_unit_test(tcp_goes_to_its_ports_alone),
+		cmocka_unit_test(what_landlock_is_not_asked_about),
 		cmocka_unit_test(what_it_needs),
 	};
 	int failed = world_make(NULL);
