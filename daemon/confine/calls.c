@@ -80,6 +80,11 @@ static const struct answer answered[] = {
 #endif
 };
 
+/* Of the courier: name service asks a cache daemon first, and does without. */
+static const struct answer answered_courier[] = {
+	{ { SCMP_SYS(socket), 1, { IS(0, AF_UNIX) } }, EACCES },
+};
+
 /* -- the list -------------------------------------------------------------------------- */
 
 static const int allowed[] = {
@@ -124,7 +129,7 @@ static const int allowed[] = {
 	/* libmicrohttpd, streams, lingering closes, libpq, the launcher's messages
 	 * (socket, setsockopt, sendto, sendmsg: below) */
 	SCMP_SYS(bind), /* of which port: Landlock */
-	SCMP_SYS(connect), /* to PostgreSQL; TCP to nowhere: Landlock */
+	SCMP_SYS(connect), /* the server to PostgreSQL; TCP to where: Landlock */
 	SCMP_SYS(getpeername),
 	SCMP_SYS(getsockname),
 	SCMP_SYS(getsockopt),
@@ -169,8 +174,7 @@ static const struct rule allowed_if[] = {
 	{ SCMP_SYS(fcntl), 2, { IS(1, F_SETFL), LACKS(2, O_ASYNC) } },
 	/* linger keeps a duplicate */
 	{ SCMP_SYS(fcntl), 1, { IS(1, F_DUPFD_CLOEXEC) } },
-	/* libpq; the listener, and nothing but TCP: no datagrams, no raw packets, no MPTCP */
-	{ SCMP_SYS(socket), 3, { IS(0, AF_UNIX), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, 0) } },
+	/* the listener, connections, and nothing but TCP: no raw packets, no MPTCP */
 	{ SCMP_SYS(socket), 3, { IS(0, AF_INET), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, 0) } },
 	{ SCMP_SYS(socket), 3, { IS(0, AF_INET6), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, 0) } },
 	/* open_listener */
@@ -194,8 +198,11 @@ static const struct rule allowed_if[] = {
 #endif
 };
 
-/* Of the server alone: a request's own socket to the courier. */
+/* Of the server alone. */
 static const struct rule allowed_server_if[] = {
+	/* libpq */
+	{ SCMP_SYS(socket), 3, { IS(0, AF_UNIX), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, 0) } },
+	/* a request's own socket to the courier */
 	{ SCMP_SYS(socketpair), 3, { IS(0, AF_UNIX), IS(1, SOCK_STREAM | SOCK_CLOEXEC), IS(2, 0) } },
 };
 
@@ -236,8 +243,9 @@ static const struct rule allowed_courier_if[] = {
 	{ SCMP_SYS(socket), 2, { IS(0, AF_INET), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_DGRAM) } },
 	{ SCMP_SYS(socket), 2, { IS(0, AF_INET6), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_DGRAM) } },
 	{ SCMP_SYS(socket), 3, { IS(0, AF_NETLINK), IS(1, SOCK_RAW | SOCK_CLOEXEC), IS(2, NETLINK_ROUTE) } },
-	/* how a thread that looks a name up tells that it has it */
-	{ SCMP_SYS(socketpair), 1, { IS(0, AF_UNIX) } },
+	/* how a thread that looks a name up tells that it has it; one for datagrams could be
+	 * turned to any local socket */
+	{ SCMP_SYS(socketpair), 3, { IS(0, AF_UNIX), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, 0) } },
 };
 
 /* -- what kills in every mode: nobody tries these by mistake ------------------------------- */
@@ -357,8 +365,8 @@ static const struct role server = {
 };
 
 static const struct role courier = {
-	NULL,
-	0,
+	answered_courier,
+	ARRAY_LEN(answered_courier),
 	allowed_courier,
 	ARRAY_LEN(allowed_courier),
 	allowed_courier_if,

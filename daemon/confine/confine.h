@@ -64,8 +64,9 @@ int confine_calls(enum confine_mode mode, struct err *e) must_check;
 
 /*
  * The same for the process that speaks to providers (daemon/model/courier.h), which keeps
- * what the server gives up for it: TCP to these ports, datagrams, and reading what name
- * service reads.  It gives up listening instead.
+ * what the server gives up for it: TCP to these ports (to all ports below version 4 of
+ * Landlock), datagrams to anywhere, and reading what name service reads.  It gives up
+ * listening and local sockets instead.
  */
 int confine_courier(enum confine_mode mode, const uint16_t *ports, size_t n, struct err *e)
 	must_check;

@@ -8,6 +8,7 @@
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <sys/mman.h>
+#include <sys/un.h>
 
 static uint16_t open_port, other_port;
 
@@ -159,6 +160,79 @@ static void what_landlock_is_not_asked_about(void **state)
 	expect_outcome("MPTCP", COURIER, connect_by_multipath, EPERM);
 }
 
+/* -- local sockets, of which PostgreSQL's is one ----------------------------------------------- */
+
+static struct sockaddr_un local_address(const char *name)
+{
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+
+	(void)snprintf(at.sun_path, sizeof(at.sun_path), "%s/%s", world.dir, name);
+	return at;
+}
+
+static int connect_locally(void)
+{
+	const struct sockaddr_un to = local_address("stream");
+	auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return errno;
+	return outcome(connect(fd, (const struct sockaddr *)&to, sizeof(to)));
+}
+
+/* A pair for datagrams may be sent from to any address. */
+static int send_locally(void)
+{
+	const struct sockaddr_un to = local_address("datagrams");
+	int pair[2];
+	int result;
+
+	if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return errno;
+	result = outcome(sendto(pair[0], "x", 1, 0, (const struct sockaddr *)&to, sizeof(to)));
+	fd_close(&pair[0]);
+	fd_close(&pair[1]);
+	return result;
+}
+
+static int stream_pair(void)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+		return errno;
+	fd_close(&pair[0]);
+	fd_close(&pair[1]);
+	return 0;
+}
+
+static int bind_locally(const char *name, int type)
+{
+	const struct sockaddr_un at = local_address(name);
+	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
+	return fd;
+}
+
+static void no_local_socket_is_reached(void **state)
+{
+	static const struct attack attacks[] = {
+		{ "a stream", connect_locally, 0, EACCES },
+		{ "a datagram", send_locally, 0, EPERM },
+	};
+	auto_close int stream = bind_locally("stream", SOCK_STREAM);
+	auto_close int datagrams = bind_locally("datagrams", SOCK_DGRAM);
+
+	(void)state;
+	assert_int_equal(listen(stream, 64), 0);
+	expect_all(attacks, ARRAY_LEN(attacks), COURIER);
+	expect_outcome("the server's way to PostgreSQL", ALL, connect_locally, 0);
+	(void)unlink(local_address("stream").sun_path);
+	(void)unlink(local_address("datagrams").sun_path);
+}
+
 /* -- the rest ------------------------------------------------------------------------------------
  */
 
@@ -249,6 +323,7 @@ static void what_it_needs(void **state)
 		{ "the port of a model", connect_to_model, 0, 0 },
 		{ "/etc/hosts", read_hosts, 0, 0 },
 		{ "name service", look_up, 0, 0 },
+		{ "a pair of sockets", stream_pair, 0, 0 },
 	};
 
 	(void)state;
@@ -275,6 +350,7 @@ int main(void)
 		cmocka_unit_test(what_it_may_not),
 		cmocka_unit_test(tcp_goes_to_its_ports_alone),
 		cmocka_unit_test(what_landlock_is_not_asked_about),
+		cmocka_unit_test(no_local_socket_is_reached),
 		cmocka_unit_test(what_it_needs),
 	};
 	int failed = world_make(NULL);

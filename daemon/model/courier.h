@@ -8,8 +8,8 @@
  *
  * Powers on entry: those of the server before it is confined.  Kept: TCP to the ports of
  * the declared models, of proxies and of name servers; datagrams for name service; the few
- * files that name service reads.  Given up: programs, other files, listening, other
- * processes (confine_courier()).  It ends with the server.
+ * files that name service reads.  Given up: programs, other files, listening, local sockets
+ * and so the database, other processes (confine_courier()).  It ends with the server.
  *
  * Each request has a stream socket of its own, whose other end the server holds: a struct
  * courier_ask and the body go in, pieces come out, and closing it closes the connection to
