@@ -1,4 +1,4 @@
-"""scripts/run up to the server: what it takes for CLOISTER_VAR and CLOISTER_PORT, and makes."""
+"""make run up to the server: what it takes for CLOISTER_VAR and CLOISTER_PORT, and makes."""
 
 import os
 import pwd
@@ -124,3 +124,9 @@ def test_below_a_directory_that_others_can_change(base, owner, mode):
         assert facts(f"{base}/clone/var")[0] == owner
     finally:
         os.rmdir(os.readlink(f"{base}/clone/var"))
+
+
+def test_make_asks_no_compiler_that_is_still_to_be_installed():
+    done = subprocess.run(["make", "-n", "-C", ROOT, "CC=/nowhere/cc", "prepare"],
+                          env={"PATH": PATH}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "") and "scripts/prepare all" in done.stdout
