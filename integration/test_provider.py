@@ -197,10 +197,11 @@ def test_what_was_shown_is_taken_back(client, provider):
                      "response.text.delta", "response.text.delta"], kinds
 
 
-def test_once_shown_there_is_one_more_attempt(client, provider):
+def test_once_shown_there_is_one_more_attempt(daemon, client, provider):
     provider.will(*[Play("overloaded")] * 5)
     outcome = ask(client, "messages")
-    assert outcome.status == "failed" and "Overloaded" in outcome.error["message"]
+    assert outcome.status == "failed" and "is busy" in outcome.error["message"]
+    assert "Overloaded" not in outcome.error["message"] and "Overloaded" in daemon.log()
     assert len(provider.requests) == 2
 
 
@@ -231,10 +232,10 @@ def test_a_connection_is_used_again(client, provider):
 
 @pytest.mark.parametrize("fault,words", [
     pytest.param(Say(400, {"error": {"code": "context_length_exceeded", "message": "too long"}}),
-                 "does not fit into the model's context", id="context"),
+                 "does not fit into the model's context (HTTP 400): too long", id="context"),
     pytest.param(Say(401, {"error": {"message": "bad key"}}), "denies access", id="401"),
-    pytest.param(Say(429, {"error": {"code": "insufficient_quota", "message": "pay"}}), "pay",
-                 id="quota"),
+    pytest.param(Say(429, {"error": {"code": "insufficient_quota", "message": "pay"}}),
+                 "look at key and account (HTTP 429)", id="quota"),
     pytest.param(Say(404, "no such model", kind="text/plain"), "HTTP 404", id="404"),
     pytest.param(Say(200, {"error": {"message": "no stream for you"}}), "no stream for you",
                  id="no-stream"),

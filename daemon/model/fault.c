@@ -1,6 +1,7 @@
 #include "daemon/model/fault.h"
 
 #include "common/json.h"
+#include "common/log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -119,16 +120,28 @@ static void clean(const char *message, char *ret, size_t size)
 	ret[n] = '\0';
 }
 
+/*
+ * What is about the tenant's own request helps the tenant.  All else may name the operator's
+ * account, limits and machines, and is the operator's to read.
+ */
+static bool is_for_the_tenant(int code)
+{
+	return code == MODEL_CONTEXT || code == MODEL_REJECTED;
+}
+
 int fault_set(const struct fault_report *r, struct err *e)
 {
 	int code = judge(r);
+	bool told = is_for_the_tenant(code);
 	char status[32] = "", message[MESSAGE_MAX + 1];
 
 	clean(r->message, message, sizeof(message));
 	if (r->status)
 		(void)snprintf(status, sizeof(status), " (HTTP %d)", r->status);
-	return err_set(e, code, "%s%s%s%s", describe(code), status, message[0] ? ": " : "",
-	               message);
+	if (message[0] && !told)
+		log_warn("%s%s: the provider says: %s", describe(code), status, message);
+	return err_set(e, code, "%s%s%s%s", describe(code), status, message[0] && told ? ": " : "",
+	               told ? message : "");
 }
 
 int fault_object(int status, const struct json *error, struct err *e)

@@ -34,7 +34,10 @@ struct fault_report {
 	const char *message;
 };
 
-/* Always -1, with one of the codes above and a text for the tenant of bounded length. */
+/*
+ * Always -1, with one of the codes above and a text for the tenant of bounded length.  The
+ * provider's own words are in it for MODEL_CONTEXT and MODEL_REJECTED; else they are logged.
+ */
 int fault_set(const struct fault_report *r, struct err *e);
 
 /* As fault_set() from the body of an answer with an HTTP status other than 2xx. */

@@ -7,6 +7,7 @@
 #include "common/buf.h"
 #include "common/fd.h"
 #include "common/json.h"
+#include "common/log.h"
 #include "common/utf8.h"
 #include "daemon/model/reader.h"
 #include "daemon/model/sse.h"
@@ -347,6 +348,27 @@ static void errors_are_told_apart(void **state)
 	}
 }
 
+/* Its words are for the tenant only where they are about the tenant's request. */
+static void what_is_the_operators_is_not_told(void **state)
+{
+	static const struct {
+		int status;
+		bool told;
+	} cases[] = { { 400, true },  { 404, true },  { 413, true },  { 401, false },
+		      { 402, false }, { 403, false }, { 429, false }, { 500, false },
+		      { 529, false }, { 0, false } };
+	static const char body[] = "{\"error\":{\"message\":\"org-canary at 10.0.0.7\"}}";
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct err e = ERR_INIT;
+
+		assert_int_equal(fault_read(cases[i].status, body, strlen(body), &e), -1);
+		if (!strstr(e.text, "org-canary at 10.0.0.7") == cases[i].told)
+			fail_msg("%d: %s", cases[i].status, e.text);
+	}
+}
+
 static void a_message_is_one_bounded_line(void **state)
 {
 	auto_buf struct buf body = BUF_INIT(4096);
@@ -374,8 +396,10 @@ int main(void)
 		cmocka_unit_test(an_event_of_many_lines_is_bounded),
 		cmocka_unit_test(an_answer_is_bounded),
 		cmocka_unit_test(errors_are_told_apart),
+		cmocka_unit_test(what_is_the_operators_is_not_told),
 		cmocka_unit_test(a_message_is_one_bounded_line),
 	};
 
+	log_setup("test", LOG_ERROR);
 	return RUN_TESTS(tests);
 }
