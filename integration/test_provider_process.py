@@ -278,6 +278,20 @@ def test_a_proxy_of_the_environment(make_daemon, provider, monkeypatch):
     assert daemon.stop() == 0
 
 
+@pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "LocalHost"])
+def test_no_proxy_gets_what_is_for_this_machine(make_daemon, provider, monkeypatch, variable, host):
+    proxy = Provider()
+    monkeypatch.setitem(daemons.ENVIRONMENT, variable, f"http://127.0.0.1:{proxy.port}")
+    daemon = make_daemon()
+    url = f"http://{host}:{provider.port}/v1"
+    daemon.start(models=declare(daemon, entry("near", "messages", url)))
+    assert ask(daemon.client("acme"), "near").status == "completed"
+    assert not proxy.requests and provider.requests[0].headers["x-api-key"] == KEY
+    assert daemon.stop() == 0
+    proxy.close()
+
+
 def certificate(directory, name):
     import ssl
 

@@ -150,6 +150,7 @@ static void read_url(struct reading *r, const char *url, bool has_key)
 		      "http would show the key to everybody on the way; only to 127.0.0.1, "
 		      "localhost and [::1], or without apiKeyFile");
 	r->m->secure = secure;
+	r->m->local = is_local(host, name);
 	(void)snprintf(r->m->base_url, sizeof(r->m->base_url), "%s", url);
 }
 

@@ -39,6 +39,7 @@ struct declared_model {
 	char base_url[MODEL_URL_MAX + 1]; /* the path of the format is appended; http or https, no
 	                                     slash at its end */
 	bool secure;                      /* https */
+	bool local;                       /* of this machine: 127.0.0.1, localhost, [::1] */
 	uint16_t port;
 	char model[MODEL_TEXT_MAX + 1];          /* as the provider calls it */
 	char api_key_file[TRUSTED_PATH_MAX + 1]; /* "" = none is sent */
