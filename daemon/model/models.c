@@ -248,31 +248,39 @@ static void read_prices(struct reading *r, const struct json *v)
 	read_price(r, "cached", found[2], &r->m->cached_price);
 }
 
-/* Those that the request itself is made of, or that carry the key. */
+/* The file of models is not kept like a secret. */
+static bool may_carry_key(const char *name)
+{
+	static const char *const parts[] = { "auth",  "cookie", "credential", "key",
+		                             "passw", "secret", "signature",  "token" };
+
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		if (strcasestr(name, parts[i]))
+			return true;
+	return false;
+}
+
+/* Those that the request itself is made of, or that may carry a key. */
 static bool reserved(const char *name)
 {
 	static const char *const names[] = {
 		"accept",
-		"authorization",
 		"connection",
 		"content-encoding",
 		"content-length",
 		"content-type",
-		"cookie",
 		"expect",
 		"host",
-		"proxy-authorization",
 		"te",
 		"trailer",
 		"transfer-encoding",
 		"upgrade",
-		"x-api-key",
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (strcasecmp(names[i], name) == 0)
 			return true;
-	return false;
+	return may_carry_key(name);
 }
 
 static void take_header(struct declared_model *m, const char *name, const char *value)

@@ -188,6 +188,29 @@ static void every_fault_is_told(void **state)
 	}
 }
 
+/* Whatever case and place the words have. */
+static void no_header_carries_a_key(void **state)
+{
+	static const char *const names[] = {
+		"api-key",         "X-Goog-Api-Key", "x-auth-token", "X-Api-Key",
+		"apikey",          "Cookie",         "x_access_key", "Proxy-Authorization",
+		"X-Amz-Signature", "Client-Secret",  "X-Password",   "Host",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		char text[512], faults[128];
+		struct models *m;
+
+		(void)snprintf(text, sizeof(text), HEAD URL REST ",\"headers\":{\"%s\":\"x\"}}]}",
+		               names[i]);
+		(void)snprintf(faults, sizeof(faults),
+		               "models[0].headers.%s: is not the operator's to set\n", names[i]);
+		m = load(text, faults);
+		assert_null(m);
+	}
+}
+
 #define EXAMPLE_KEYS "/etc/cloister/keys/"
 
 /* With keys that are here. */
@@ -219,6 +242,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_whole_model, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(the_example_is_good, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(no_header_carries_a_key, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(every_fault_is_told, begin_world, end_world),
 	};
 
