@@ -66,8 +66,8 @@ static int ask_provider(const struct model *m, const struct model_prompt *prompt
                         const struct model_sink *sink, struct cancel *cancel,
                         struct model_answer *ret, struct err *e)
 {
-	const struct provider p = { catalogue.models, (size_t)(m - catalogue.v),
-		                    catalogue.courier };
+	const struct provider p = { catalogue.models, (size_t)(m - catalogue.v), catalogue.courier,
+		                    PROVIDER_ATTEMPT_MS };
 
 	if (provider_respond(&p, prompt, sink, cancel, ret, e) == 0)
 		return 0;

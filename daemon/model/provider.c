@@ -21,6 +21,7 @@ struct attempt {
 	const struct declared_model *model;
 	const struct model_sink *sink;
 	struct courier_wait wait;
+	uint64_t end_ms; /* monotonic; of the attempt in all */
 	struct reader *reader;
 	struct answer answer;
 	struct buf error; /* body of an answer that is no stream */
@@ -31,12 +32,19 @@ struct attempt {
 
 /* -- what is said ------------------------------------------------------------------------------ */
 
+static void put_off(struct attempt *a)
+{
+	uint64_t idle_ms = clock_mono_ms() + a->model->idle_ms;
+
+	a->wait.deadline_ms = idle_ms < a->end_ms ? idle_ms : a->end_ms;
+}
+
 /* Whatever belongs to the answer puts the deadline off; comments and pings do not. */
 static void on_said(void *ctx, const struct said *said)
 {
 	struct attempt *a = ctx;
 
-	a->wait.deadline_ms = clock_mono_ms() + a->model->idle_ms;
+	put_off(a);
 	answer_take(&a->answer, said);
 	if (said->kind == SAID_TEXT || said->kind == SAID_REFUSAL) {
 		a->shown = true;
@@ -117,6 +125,14 @@ static void await_end(const struct attempt *a, int fd, struct courier_reply *rep
 		;
 }
 
+/* Another one would, too. */
+static int took_too_long(const struct attempt *a, struct err *e)
+{
+	return err_set(e, MODEL_FAILED, "the answer was not whole after %u s",
+	               a->provider->attempt_ms / 1000);
+}
+
+/* As long as there is something to read nobody waits, so no wait would see the end. */
 static int receive_answer(struct attempt *a, int fd, struct err *e)
 {
 	struct courier_reply *reply = malloc(sizeof(*reply));
@@ -125,7 +141,8 @@ static int receive_answer(struct attempt *a, int fd, struct err *e)
 	if (!reply)
 		abort();
 	while (rc == 0 && !a->over && !reader_done(a->reader)) {
-		rc = courier_next(fd, &a->wait, reply, e);
+		rc = clock_left_ms(a->end_ms) == 0 ? took_too_long(a, e)
+		                                   : courier_next(fd, &a->wait, reply, e);
 		if (rc == 0)
 			rc = take_reply(a, reply, e);
 	}
@@ -162,8 +179,11 @@ static int run_attempt(struct attempt *a, const struct buf *body, struct model_a
 	a->reader = reader_new(a->model->dialect, &sink);
 	answer_init(&a->answer);
 	a->error = (struct buf)BUF_INIT(ERROR_BODY_MAX);
-	a->wait.deadline_ms = clock_mono_ms() + a->model->idle_ms;
+	a->end_ms = clock_mono_ms() + a->provider->attempt_ms;
+	put_off(a);
 	rc = ask(a, body, e);
+	if (rc < 0 && e->code == MODEL_STALLED && clock_left_ms(a->end_ms) == 0)
+		rc = took_too_long(a, e);
 	if (rc == 0)
 		rc = answer_items(&a->answer, &ret->items, e);
 	if (rc == 0)
