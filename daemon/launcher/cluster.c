@@ -1,22 +1,16 @@
 /*
- * The launcher's part in the database: it runs PostgreSQL as the service user and
- * decides who can connect.  It holds the power to start single-user mode, which is
- * the only way to the bootstrap superuser; it uses it before the postmaster runs,
- * with SQL that was embedded at build time, and never afterwards.  What comes out is
- * a cluster in which nobody who can connect is superuser, has CREATEROLE or belongs
- * to a pg_* role, so that no SQL reaches a file or a program.  Configuration and
- * pg_hba are written anew at each start.
+ * The launcher's part in the database: it runs PostgreSQL as the service user.  What it
+ * does as superuser is in cluster_make.c, and done before the postmaster runs.
  */
 #include "daemon/launcher/cluster.h"
 
 #include "common/clock.h"
 #include "common/fd.h"
 #include "daemon/launcher/cluster_exec.h"
-#include "daemon/store/sql.h"
+#include "daemon/launcher/cluster_make.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/file.h>
@@ -25,67 +19,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BOOTSTRAP_ROLE "cloister_bootstrap"
-#define OUTPUT_MAX     65536
+#define VERSION_MAX    256
 #define LOG_MAX        (4 << 20)
 #define READY_MS       60000
 #define PREDECESSOR_MS 30000 /* for one that is shutting down */
 #define LIVE_MS        3000  /* for one that does not look like it */
-
-/*
- * Relative paths: the postmaster works in its data directory, and quoting rules of
- * the file need not be known.  Only errors that concern the whole cluster are logged,
- * and never a statement or a value of a tenant.
- */
-static const char postgresql_conf[] =
-	"listen_addresses = ''\n"
-	"unix_socket_directories = '../run'\n"
-	"unix_socket_permissions = 0700\n"
-	"port = 5432\n"
-	"max_connections = 120\n" /* CLUSTER_CONNECTIONS and those that are just ending */
-	"superuser_reserved_connections = 0\n"
-	"max_prepared_transactions = 0\n"
-	"authentication_timeout = 10s\n"
-	"shared_buffers = 64MB\n"
-	"dynamic_shared_memory_type = posix\n"
-	"max_parallel_workers_per_gather = 0\n"
-	"jit = off\n"
-	"fsync = on\n"
-	"synchronous_commit = on\n"
-	"full_page_writes = on\n"
-	"wal_level = minimal\n"
-	"max_wal_senders = 0\n"
-	"min_wal_size = 32MB\n"
-	"max_wal_size = 256MB\n"
-	"autovacuum_naptime = 10min\n" /* a worker per database and naptime, many databases */
-	"autovacuum_max_workers = 2\n"
-	"logging_collector = off\n"
-	"log_destination = 'stderr'\n"
-	"log_min_messages = log\n"
-	"log_min_error_statement = panic\n"
-	"log_error_verbosity = terse\n"
-	"log_statement = none\n"
-	"log_checkpoints = off\n"
-	"log_parameter_max_length = 0\n"
-	"log_parameter_max_length_on_error = 0\n"
-	"log_autovacuum_min_duration = -1\n"
-	"log_timezone = 'UTC'\n"
-	"timezone = 'UTC'\n"
-	"lc_messages = 'C'\n"
-	"update_process_title = off\n";
-
-/*
- * The socket is reachable for this uid alone, so "trust" here means "the service
- * user".  Order matters: the first line that matches decides.
- */
-static const char pg_hba_conf[] = "local all                          " BOOTSTRAP_ROLE " reject\n"
-				  "local template0,template1,postgres all                reject\n"
-				  "local all                          cloister_owner     trust\n"
-				  "local cloister                     all                reject\n"
-				  "local all                          +cloister_runtime  trust\n"
-				  "local all                          all                reject\n"
-				  "local replication                  all                reject\n"
-				  "host  all                          all all            reject\n";
 
 static void sleep_ms(long ms)
 {
@@ -94,100 +32,10 @@ static void sleep_ms(long ms)
 	(void)nanosleep(&t, NULL);
 }
 
-static int write_file(const char *dir, const char *name, const char *text, struct err *e)
-{
-	char path[4200];
-	auto_close int fd = -1;
-
-	(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return err_errno(e, "cannot write %s", path);
-	if (fd_write_all(fd, text, strlen(text), e) < 0)
-		return err_wrap(e, "%s", path);
-	return 0;
-}
-
-static int write_settings(const char *data_dir, struct err *e)
-{
-	if (write_file(data_dir, "postgresql.conf", postgresql_conf, e) < 0 ||
-	    write_file(data_dir, "postgresql.auto.conf", "", e) < 0 ||
-	    write_file(data_dir, "pg_hba.conf", pg_hba_conf, e) < 0 ||
-	    write_file(data_dir, "pg_ident.conf", "", e) < 0)
-		return -1;
-	return 0;
-}
-
-/* -- making and updating, in single-user mode -- */
-
-static int run_sql(const char *postgres, const char *data_dir, const char *database,
-                   const char *sql, struct err *e)
-{
-	const char *const argv[] = { postgres, "--single",         "-j",     "-D", data_dir,
-		                     "-c",     "exit_on_error=on", database, NULL };
-	auto_buf struct buf output = BUF_INIT(OUTPUT_MAX);
-
-	if (cluster_command(argv, sql, &output, e) < 0)
-		return err_wrap(e, "database %s in single-user mode", database);
-	return 0;
-}
-
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
-
-static int remove_tree(const char *path, struct err *e)
-{
-	if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) < 0 && errno != ENOENT)
-		return err_errno(e, "cannot remove %s", path);
-	return 0;
-}
-
-static int init_tree(const char *bin, const char *postgres, const char *fresh, struct err *e)
-{
-	char initdb[4200];
-	const char *const argv[] = {
-		initdb, "-D",   fresh,         "-U", BOOTSTRAP_ROLE,      "--auth=reject",
-		"-E",   "UTF8", "--no-locale", "-k", "--no-instructions", NULL,
-	};
-	auto_buf struct buf output = BUF_INIT(OUTPUT_MAX);
-
-	(void)snprintf(initdb, sizeof(initdb), "%s/initdb", bin);
-	if (access(initdb, X_OK) < 0)
-		return err_errno(e, "%s: install PostgreSQL, or name the directory of its programs",
-		                 initdb);
-	if (cluster_command(argv, NULL, &output, e) < 0 || write_settings(fresh, e) < 0)
-		return -1;
-	return run_sql(postgres, fresh, "template1", sql_bootstrap_create(), e);
-}
-
-/* The data directory gets its name only when it is complete. */
-static int make_cluster(const struct cluster *c, const char *bin, const char *postgres,
-                        struct err *e)
-{
-	struct err ignored = ERR_INIT;
-	char fresh[4200];
-
-	(void)snprintf(fresh, sizeof(fresh), "%s/data.new", c->dir);
-	if (remove_tree(fresh, e) < 0)
-		return -1;
-	if (init_tree(bin, postgres, fresh, e) < 0) {
-		(void)remove_tree(fresh, &ignored); /* what happened first is the better report */
-		return err_wrap(e, "cannot create the database cluster in %s", c->dir);
-	}
-	if (rename(fresh, c->data_dir) < 0)
-		return err_errno(e, "cannot rename %s to %s", fresh, c->data_dir);
-	return 0;
-}
-
 static int check_version(const struct cluster *c, const char *postgres, struct err *e)
 {
 	const char *const argv[] = { postgres, "-V", NULL };
-	auto_buf struct buf output = BUF_INIT(OUTPUT_MAX);
+	auto_buf struct buf output = BUF_INIT(VERSION_MAX);
 	auto_free char *data = NULL;
 	auto_close int fd = -1;
 	char path[4200];
@@ -438,11 +286,10 @@ int cluster_start(struct cluster *c, const char *state_dir, const char *postgres
 		                 postgres);
 	if (prepare_paths(c, state_dir, e) < 0 || take_lock(c, &lock, e) < 0)
 		return -1;
-	if (access(c->data_dir, F_OK) < 0 && make_cluster(c, postgres_bin, postgres, e) < 0)
+	if (access(c->data_dir, F_OK) < 0 && cluster_make(c, postgres_bin, e) < 0)
 		return -1;
 	if (check_version(c, postgres, e) < 0 || clear_stale(c, e) < 0 ||
-	    write_settings(c->data_dir, e) < 0 ||
-	    run_sql(postgres, c->data_dir, "cloister", sql_bootstrap_update(), e) < 0)
+	    cluster_update(c, postgres, e) < 0)
 		return -1;
 	return start_postmaster(c, postgres, lock, e);
 }

@@ -32,7 +32,8 @@ struct cluster {
  * wait until it accepts connections (at most 60 s; recovery after a crash included).
  * An earlier postmaster that is still shutting down gets 30 s for it.  Errors name
  * cause and remedy, among them: binaries missing, another major version made the
- * data, directory read-only or full, another postmaster holds it.
+ * data, an upgrade of it was broken off, directory read-only or full, another postmaster
+ * holds it.
  *
  * The postmaster gets SIGINT (fast shutdown) when the calling thread ends: call it from
  * one that lives as long as the process.

@@ -224,6 +224,49 @@ static void other_major_version_is_refused(void **state)
 	assert_int_equal(fixture_remove_tree(dir), 0);
 }
 
+static void make_below(const char *dir, const char *name)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+	assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static void remove_below(const char *dir, const char *name)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+	assert_int_equal(rmdir(path), 0);
+}
+
+/* Between the two renames of an upgrade there is no "data", and an empty one would follow. */
+static void no_cluster_is_made_after_an_upgrade_that_was_broken_off(void **state)
+{
+	char dir[] = "/tmp/cu-XXXXXX", data[64];
+	struct cluster other;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	make_below(dir, "pg");
+	make_below(dir, "pg/upgrade");
+	assert_code(cluster_start(&other, dir, postgres_bin, &e), EEXIST);
+	assert_non_null(strstr(e.text, "upgrade, of an upgrade that was broken off, is there"));
+	make_below(dir, "pg/data.9");
+	make_below(dir, "pg/data.15");
+	assert_code(cluster_start(&other, dir, postgres_bin, &e), EEXIST);
+	assert_non_null(strstr(e.text, "pg/data.15 to data and upgrade again"));
+	(void)snprintf(data, sizeof(data), "%s/pg/data", dir);
+	assert_int_equal(access(data, F_OK), -1);
+	remove_below(dir, "pg/upgrade");
+	remove_below(dir, "pg/data.9");
+	remove_below(dir, "pg/data.15");
+	make_below(dir, "pg/data.new"); /* of a start that was broken off */
+	assert_ok(cluster_start(&other, dir, postgres_bin, &e));
+	assert_ok(cluster_stop(&other, &e));
+	assert_int_equal(fixture_remove_tree(dir), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -237,6 +280,7 @@ int main(void)
 		cmocka_unit_test(log_holds_no_data_and_is_bounded),
 		cmocka_unit_test(cluster_names_what_is_wrong),
 		cmocka_unit_test(other_major_version_is_refused),
+		cmocka_unit_test(no_cluster_is_made_after_an_upgrade_that_was_broken_off),
 		cmocka_unit_test(closes_the_store),
 	};
 

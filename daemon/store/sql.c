@@ -13,6 +13,11 @@ const char *sql_bootstrap_update(void)
 	return embedded_bootstrap[1].text;
 }
 
+const char *sql_bootstrap_guard(void)
+{
+	return embedded_bootstrap[2].text;
+}
+
 struct sql_list sql_control(void)
 {
 	return (struct sql_list){ embedded_control, ARRAY_LEN(embedded_control) };

@@ -17,6 +17,7 @@ struct sql_list {
 /* For single-user mode, each a whole script. */
 const char *sql_bootstrap_create(void);
 const char *sql_bootstrap_update(void);
+const char *sql_bootstrap_guard(void);
 
 struct sql_list sql_control(void);
 struct sql_list sql_tenant(void);

@@ -5,6 +5,9 @@
  */
 #include "daemon/store/test_fixture.h"
 
+#include "common/buf.h"
+#include "daemon/launcher/cluster_exec.h"
+
 #include <libpq-fe.h>
 
 struct attack {
@@ -287,6 +290,71 @@ static void roles_have_the_declared_attributes(void **state)
 	PQfinish(owner);
 }
 
+/* As the owner, who may add trusted extensions to a database of its own but for the guard. */
+static void assert_guarded(const char *database)
+{
+	static const struct attack attacks[] = {
+		{ "CREATE EXTENSION hstore", DENIED },
+		{ "DROP EVENT TRIGGER refuse_extension", DENIED },
+		{ "DROP SCHEMA privileged CASCADE", DENIED },
+		{ "ALTER FUNCTION privileged.refuse_extension() RENAME TO other", DENIED },
+	};
+	PGconn *owner = must_connect("cloister_owner", database);
+
+	assert_works(owner, "SELECT 1 / (count(*) = 1)::int FROM pg_catalog.pg_event_trigger");
+	assert_all_fail(owner, attacks, ARRAY_LEN(attacks));
+	PQfinish(owner);
+}
+
+static void every_database_refuses_extensions(void **state)
+{
+	PGconn *owner = must_connect("cloister_owner", "cloister");
+
+	(void)state;
+	assert_works(owner, "CREATE DATABASE evil TEMPLATE template1");
+	assert_guarded("evil");
+	assert_works(owner, "DROP DATABASE evil");
+	PQfinish(owner);
+	assert_guarded("cloister");
+	assert_guarded(tenant_database);
+	assert_guarded(other_database);
+}
+
+/* As a release made it that knew no guard; in one of them the owner was there first. */
+static void strip_guard(const char *database)
+{
+	static const char sql[] = "DROP EVENT TRIGGER refuse_extension;\n\n"
+				  "DROP SCHEMA privileged CASCADE;\n\n";
+	static const char squat[] =
+		"CREATE SCHEMA privileged AUTHORIZATION cloister_owner;\n\n"
+		"CREATE FUNCTION privileged.refuse_extension() RETURNS event_trigger "
+		"LANGUAGE plpgsql AS 'BEGIN END';\n\n"
+		"ALTER FUNCTION privileged.refuse_extension() OWNER TO cloister_owner;\n\n";
+	auto_buf struct buf output = BUF_INIT(65536);
+	char postgres[300];
+	const char *const argv[] = { postgres, "--single",         "-j",     "-D", cluster.data_dir,
+		                     "-c",     "exit_on_error=on", database, NULL };
+
+	(void)snprintf(postgres, sizeof(postgres), "%s/postgres", postgres_bin);
+	assert_ok(cluster_command(argv, sql, &output, &e));
+	if (strcmp(database, other_database) == 0)
+		assert_ok(cluster_command(argv, squat, &output, &e));
+}
+
+static void cluster_that_was_made_without_the_guard_gets_it(void **state)
+{
+	(void)state;
+	store_close(&store);
+	assert_ok(cluster_stop(&cluster, &e));
+	strip_guard("template1");
+	strip_guard(tenant_database);
+	strip_guard(other_database);
+	strip_guard("cloister");
+	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, &e));
+	every_database_refuses_extensions(NULL);
+	opens_the_store(NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -298,6 +366,8 @@ int main(void)
 		cmocka_unit_test(tenant_role_reads_and_appends_only),
 		cmocka_unit_test(databases_are_closed_to_others),
 		cmocka_unit_test(roles_have_the_declared_attributes),
+		cmocka_unit_test(every_database_refuses_extensions),
+		cmocka_unit_test(cluster_that_was_made_without_the_guard_gets_it),
 		cmocka_unit_test(closes_the_store),
 	};
 

@@ -1,5 +1,5 @@
 -- Run once, in single-user mode as the bootstrap superuser, in template1 of a new
--- cluster.  A statement ends with a semicolon and an empty line.
+-- cluster, behind 3_guard.sql.  A statement ends with a semicolon and an empty line.
 --
 -- Every tenant database is a copy of template1, so what PUBLIC loses here it never
 -- has there: the public schema, procedural languages, and the functions that write
@@ -16,21 +16,6 @@ REVOKE ALL ON LANGUAGE plpgsql FROM PUBLIC;
 GRANT USAGE ON LANGUAGE plpgsql TO cloister_owner;
 
 REVOKE ALL ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea), lo_open(oid, integer), lo_put(oid, bigint, bytea), lo_truncate(integer, integer), lo_truncate64(integer, bigint), lo_unlink(oid), lowrite(integer, bytea) FROM PUBLIC;
-
--- The scripts of trusted extensions run as superuser for whoever owns a database.  Here a
--- privilege cannot stop that: the owner of a database grants itself what it likes.
-CREATE SCHEMA privileged;
-
-CREATE FUNCTION privileged.refuse_extension() RETURNS event_trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-	RAISE EXCEPTION 'permission denied for %', tg_tag USING ERRCODE = 'insufficient_privilege';
-END
-$$;
-
-CREATE EVENT TRIGGER refuse_extension ON ddl_command_start
-	WHEN TAG IN ('CREATE EXTENSION', 'ALTER EXTENSION', 'CREATE LANGUAGE')
-	EXECUTE FUNCTION privileged.refuse_extension();
 
 CREATE DATABASE cloister TEMPLATE template1;
 
