@@ -1,8 +1,10 @@
 """The steps that a NixOS machine has done as root: nix/prepare-tenants, nix/upgrade-database."""
 
+import fcntl
 import glob
 import os
 import pwd
+import shlex
 import shutil
 import stat
 import subprocess
@@ -387,6 +389,52 @@ def test_a_quota_that_cannot_hold_is_refused(machine):
 def upgrade(daemon, old, new):
     return subprocess.run([f"{ROOT}/nix/upgrade-database", daemon.state, USER, old, new],
                           capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def stopped(machine):
+    """A state directory with a database that nobody runs, and programs that are not there."""
+    os.makedirs(f"{machine.base}/state/pg/data")
+    machine.write(f"{machine.base}/state/pg/data/PG_VERSION", "3\n")
+    for path in ("state", "state/pg", "state/pg/data"):
+        shutil.chown(f"{machine.base}/{path}", USER)
+    machine.state = f"{machine.base}/state"
+    return machine
+
+
+def test_programs_of_the_service_user_are_out_of_reach_of_the_terminal(stopped):
+    found = f"{stopped.state}/found"
+    stopped.write(f"{stopped.base}/tools/postgres", f"""#!/bin/sh
+        (: </dev/tty) 2>/dev/null && echo terminal >>{found}
+        for fd in 0 1 2; do [ ! -t $fd ] || echo "fd $fd" >>{found}; done
+        id -un >>{found}
+        echo 'postgres (PostgreSQL) 3.1'""", 0o755)
+
+    def in_terminal(*command):
+        done = subprocess.run(["script", "-qec", shlex.join(command), "/dev/null"], check=False,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        with open(found, encoding="utf-8") as f:
+            words = f.read().splitlines()
+        os.unlink(found)
+        return done, words
+
+    _, words = in_terminal(f"{stopped.base}/tools/postgres")
+    assert words == ["terminal", "fd 0", "fd 1", "fd 2", "root"]
+    done, words = in_terminal(f"{ROOT}/nix/upgrade-database", stopped.state, USER,
+                              f"{stopped.base}/tools", "/nonexistent")
+    assert words == [USER]
+    # What goes wrong is said, and is the result.
+    assert done.returncode != 0 and "initdb failed" in done.stdout, done
+
+
+def test_a_database_is_not_upgraded_while_somebody_holds_its_lock(stopped):
+    stopped.write(f"{stopped.base}/tools/postgres", "#!/bin/sh\necho 'postgres (PostgreSQL) 3.1'", 0o755)
+    with open(f"{stopped.state}/pg/lock", "w", encoding="utf-8") as lock:
+        shutil.chown(lock.name, USER)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = upgrade(stopped, f"{stopped.base}/tools", "/nonexistent")
+    assert done.returncode != 0 and "is in use; stop the service" in done.stderr, done
+    assert "upgrade" not in os.listdir(f"{stopped.state}/pg")
 
 
 def test_a_database_is_carried_over_to_another_postgresql(make_daemon, tmp_path):
