@@ -125,7 +125,12 @@ static void await_end(const struct attempt *a, int fd, struct courier_reply *rep
 		;
 }
 
-/* Another one would, too. */
+static bool is_late(const struct attempt *a)
+{
+	return !a->over && !reader_done(a->reader) && clock_left_ms(a->end_ms) == 0;
+}
+
+/* Another attempt would, too. */
 static int took_too_long(const struct attempt *a, struct err *e)
 {
 	return err_set(e, MODEL_FAILED, "the answer was not whole after %u s",
@@ -141,10 +146,11 @@ static int receive_answer(struct attempt *a, int fd, struct err *e)
 	if (!reply)
 		abort();
 	while (rc == 0 && !a->over && !reader_done(a->reader)) {
-		rc = clock_left_ms(a->end_ms) == 0 ? took_too_long(a, e)
-		                                   : courier_next(fd, &a->wait, reply, e);
+		rc = courier_next(fd, &a->wait, reply, e);
 		if (rc == 0)
 			rc = take_reply(a, reply, e);
+		if (rc == 0 && is_late(a))
+			rc = took_too_long(a, e);
 	}
 	if (rc == 0 && !a->over)
 		await_end(a, fd, reply);
