@@ -29,28 +29,44 @@ struct post {
 
 /* -- the loop --------------------------------------------------------------------------------- */
 
-/* One descriptor comes with each message; too many requests are closed at once. */
-static void take_request(struct post *p)
+/*
+ * One descriptor comes with each message, and there is room for one: the kernel installs no
+ * other, and says that it left something out.  -1 when there is none of use.
+ */
+static int receive_descriptor(struct post *p)
 {
 	union {
 		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
+		char bytes[CMSG_LEN(sizeof(int))];
 	} control;
 	char word;
 	struct iovec iov = { &word, 1 };
 	struct msghdr m = { .msg_iov = &iov,
 		            .msg_iovlen = 1,
 		            .msg_control = control.bytes,
-		            .msg_controllen = sizeof(control.bytes) };
+		            .msg_controllen = CMSG_LEN(sizeof(int)) };
 	ssize_t n = recvmsg(p->sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
 	int fd = -1;
 
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		p->over = true;
-	if (!c || c->cmsg_type != SCM_RIGHTS)
-		return;
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
+	    c->cmsg_len != CMSG_LEN(sizeof(int)))
+		return -1;
 	memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+	if (m.msg_flags & MSG_CTRUNC)
+		fd_close(&fd);
+	return fd;
+}
+
+/* Too many requests are closed at once. */
+static void take_request(struct post *p)
+{
+	int fd = receive_descriptor(p);
+
+	if (fd < 0)
+		return;
 	if (p->count == COURIER_REQUESTS_MAX) {
 		fd_close(&fd);
 		return;
