@@ -35,7 +35,8 @@ static int wait_for(int fd, short events, const struct courier_wait *w, struct e
 	return 0;
 }
 
-static int send_descriptor(int sock, int fd)
+/* The courier takes them from one queue, which may be full; that does not outlast a cancel. */
+static int send_descriptor(int sock, int fd, const struct courier_wait *w, struct err *e)
 {
 	union {
 		struct cmsghdr align;
@@ -53,7 +54,13 @@ static int send_descriptor(int sock, int fd)
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-	return sendmsg(sock, &m, MSG_NOSIGNAL) == 1 ? 0 : -1;
+	while (sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
+		if (errno != EAGAIN && errno != EINTR)
+			return gone(e);
+		if (wait_for(sock, POLLOUT, w, e) < 0)
+			return -1;
+	}
+	return 0;
 }
 
 static int send_all(int fd, const void *data, size_t len, const struct courier_wait *w,
@@ -86,8 +93,8 @@ int courier_open(int sock, const struct courier_ask *ask, const char *body,
 		return err_errno(e, "make a socket for a request");
 	ours = ends[0];
 	theirs = ends[1];
-	if (send_descriptor(sock, theirs) < 0)
-		return gone(e);
+	if (send_descriptor(sock, theirs, w, e) < 0)
+		return -1;
 	fd_close(&theirs);
 	if (send_all(ours, ask, sizeof(*ask), w, e) < 0 || send_all(ours, body, ask->len, w, e) < 0)
 		return -1;

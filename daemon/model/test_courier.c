@@ -12,7 +12,9 @@
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #define GENEROUS_MS 20000 /* for what happens at once, on a slow machine too */
 
@@ -156,6 +158,108 @@ static void silence_that_never_ends(void **state)
 	an_attempt_has_an_end(NULL, false);
 }
 
+/* -- the way to the courier ----------------------------------------------------------------------
+ */
+
+static void *fire_later(void *ctx)
+{
+	(void)ctx;
+	(void)poll(NULL, 0, 100);
+	cancel_fire(&cancel);
+	return NULL;
+}
+
+/* Nobody reads, so that the queue of the socket fills up. */
+static int fill(int sock, const struct courier_wait *w, struct err *e)
+{
+	const struct courier_ask ask = { 0, 1 };
+	int rc = 0;
+
+	for (int i = 0; i < 100000 && rc == 0; i++) {
+		auto_close int fd = -1;
+
+		rc = courier_open(sock, &ask, "x", w, &fd, e);
+	}
+	return rc;
+}
+
+static void a_courier_that_takes_nothing(void **state)
+{
+	struct courier_wait w = { &cancel, clock_mono_ms() + 200 };
+	struct err e = ERR_INIT;
+	pthread_t thread;
+	int ends[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+	assert_int_equal(fill(ends[0], &w, &e), -1);
+	assert_int_equal(e.code, MODEL_STALLED);
+	assert_int_equal(pthread_create(&thread, NULL, fire_later, NULL), 0);
+	w.deadline_ms = clock_mono_ms() + GENEROUS_MS;
+	assert_int_equal(fill(ends[0], &w, &e), -1);
+	assert_int_equal(e.code, MODEL_CANCELLED);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	fd_close(&ends[1]);
+	fd_close(&ends[0]);
+}
+
+/* -- the courier itself ---------------------------------------------------------------------------
+ */
+
+static void send_two(int sock, int first, int second)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+	} control = { .bytes = { 0 } };
+	const int fds[] = { first, second };
+	struct iovec iov = { (char[]){ "x" }, 1 };
+	struct msghdr m = { .msg_iov = &iov,
+		            .msg_iovlen = 1,
+		            .msg_control = control.bytes,
+		            .msg_controllen = sizeof(control.bytes) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(fds));
+	memcpy(CMSG_DATA(c), fds, sizeof(fds));
+	assert_int_equal(sendmsg(sock, &m, MSG_NOSIGNAL), 1);
+}
+
+/* Whether nobody has the other end any more. */
+static bool is_closed(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char byte;
+
+	return poll(&p, 1, GENEROUS_MS) == 1 && recv(fd, &byte, 1, 0) == 0;
+}
+
+/* A second descriptor would stay open in it for ever; neither is taken. */
+static void one_descriptor_comes_with_a_request(void **state)
+{
+	struct models models = { .n = 0 };
+	struct err e = ERR_INIT;
+	int first[2], second[2], sock;
+
+	(void)state;
+	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	if (courier_start(&models, CONFINE_ENFORCE, &sock, &e) < 0)
+		fail_msg("%s", e.text);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, first), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, second), 0);
+	send_two(sock, first[1], second[1]);
+	fd_close(&first[1]);
+	fd_close(&second[1]);
+	assert_true(is_closed(second[0]));
+	assert_true(is_closed(first[0]));
+	fd_close(&first[0]);
+	fd_close(&second[0]);
+	fd_close(&sock);
+	assert_true(wait(NULL) > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -163,6 +267,9 @@ int main(void)
 		                                end_cancel),
 		cmocka_unit_test_setup_teardown(noise_that_never_ends, begin_cancel, end_cancel),
 		cmocka_unit_test_setup_teardown(silence_that_never_ends, begin_cancel, end_cancel),
+		cmocka_unit_test_setup_teardown(a_courier_that_takes_nothing, begin_cancel,
+		                                end_cancel),
+		cmocka_unit_test(one_descriptor_comes_with_a_request),
 	};
 
 	log_setup("test", LOG_ERROR);
