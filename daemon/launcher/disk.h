@@ -8,8 +8,8 @@
  *
  * A sandbox is meant only when a place that it writes to is short of room as well.  On
  * most machines its guest state is: it lies in the state directory.  The places of a
- * sandbox are looked at through descriptors, and only while the state directory is short:
- * a file system that hangs must not hold up the launcher in ordinary times.
+ * sandbox are opened and looked at only while the state directory is short: a file system
+ * that hangs must not hold up the launcher in ordinary times.
  */
 #ifndef DAEMON_LAUNCHER_DISK_H
 #define DAEMON_LAUNCHER_DISK_H

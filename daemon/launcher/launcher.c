@@ -385,10 +385,14 @@ static void clear_remains(struct launcher *l)
 	l->clear_ms = l->cleared ? clock_mono_ms() + CLEAR_INTERVAL : 0;
 }
 
+/* The places are opened only if they have to be looked at. */
 static bool has_room(struct launcher *l, const struct tenant *tenant, struct disk_places *places)
 {
+	places->n = 0;
+	if (disk_look(&l->disk) == DISK_ENOUGH)
+		return true;
 	disk_places_open(places, l->state_fd, tenant);
-	if (disk_look(&l->disk) == DISK_ENOUGH || !disk_short(places, l->disk.limits.start))
+	if (!disk_short(places, l->disk.limits.start))
 		return true;
 	disk_places_close(places);
 	return false;
@@ -467,6 +471,18 @@ static void runner_reaped(struct launcher *l, struct runner **at, int wait_statu
 		enter(l, PHASE_DONE);
 }
 
+/* Places of a sandbox that started while there was room are not open yet. */
+static bool writes_where_short(struct launcher *l, struct runner *r)
+{
+	const struct tenant *tenant = orders_tenant(&l->orders, &r->tenant);
+
+	if (!r->places.n && !tenant)
+		return true; /* removed, and about to end */
+	if (!r->places.n)
+		disk_places_open(&r->places, l->state_fd, tenant);
+	return disk_short(&r->places, l->disk.limits.end);
+}
+
 /*
  * Only SIGKILL is quick enough: what writes the disk full does not stop for SIGTERM.
  * The reserve is given back when nobody is left who would write that full as well.
@@ -479,7 +495,7 @@ static void watch_disk(struct launcher *l, uint64_t now)
 	if (disk_look(&l->disk) != DISK_END)
 		return;
 	for (struct runner *r = l->runners; r; r = r->next) {
-		if (!r->no_room && !disk_short(&r->places, l->disk.limits.end))
+		if (!r->no_room && !writes_where_short(l, r))
 			continue;
 		left = true;
 		if (r->no_room)

@@ -19,7 +19,7 @@ struct runner {
 	uint64_t generation;
 	uint64_t reaped_ms; /* monotonic, once it was */
 	pid_t pid;
-	struct disk_places places; /* where its sandbox writes */
+	struct disk_places places; /* where its sandbox writes; n = 0: not opened yet */
 	bool no_room;              /* killed for that */
 	int log_fd;                /* read end of its standard error, non-blocking; -1 = ended */
 	struct runner_log log;

@@ -55,6 +55,59 @@ static void end_with_room(struct world *w)
 	stop(w);
 }
 
+static void mount_at(const struct world *w, const char *name)
+{
+	char path[192];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", w->dir, name);
+	assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+	assert_int_equal(mount("tmpfs", path, "tmpfs", 0, "size=128m,mode=0700"), 0);
+}
+
+/* Whether the launcher has a workspace open. */
+static bool holds_workspace(const struct world *w)
+{
+	char dir[64], work[80], link[PATH_MAX];
+	struct dirent *entry;
+	bool found = false;
+	DIR *d;
+
+	(void)snprintf(dir, sizeof(dir), "/proc/%d/fd", (int)w->launcher);
+	(void)snprintf(work, sizeof(work), "%s/work", w->dir);
+	d = opendir(dir);
+	assert_non_null(d);
+	while ((entry = readdir(d))) {
+		ssize_t n = readlinkat(dirfd(d), entry->d_name, link, sizeof(link) - 1);
+
+		link[n > 0 ? n : 0] = '\0';
+		found = found || strncmp(link, work, strlen(work)) == 0;
+	}
+	closedir(d);
+	return found;
+}
+
+/* One on a file system that hangs would hold up all tenants, so it is not even opened. */
+static void test_workspaces_are_left_alone(void **state)
+{
+	struct world *w = *state;
+	int first[2];
+
+	w->conf.disk = limits;
+	mount_at(w, "state/tenants");
+	mount_at(w, "work6");
+	begin(w);
+	start_runner(w, SECOND, 1, first);
+	assert_false(holds_workspace(w));
+	close_both(first);
+	(void)hear(w, LAUNCHER_EXITED, NULL);
+	leave(w, 20);
+	start_runner(w, SECOND, 2, first);
+	assert_true(holds_workspace(w)); /* now it has to be looked at */
+	close_both(first);
+	(void)hear(w, LAUNCHER_EXITED, NULL);
+	end_with_room(w);
+}
+
 static void test_full(void **state)
 {
 	struct world *w = *state;
@@ -97,15 +150,6 @@ static void test_reserve_is_given_back(void **state)
 	end_with_room(w);
 }
 
-static void mount_at(const struct world *w, const char *name)
-{
-	char path[192];
-
-	(void)snprintf(path, sizeof(path), "%s/%s", w->dir, name);
-	assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
-	assert_int_equal(mount("tmpfs", path, "tmpfs", 0, "size=128m,mode=0700"), 0);
-}
-
 /* Guest states on a disk of their own, and one workspace, too. */
 static void test_other_disks(void **state)
 {
@@ -137,6 +181,7 @@ int main(int argc, char *argv[], char *env[])
 		CASE(test_full),
 		CASE(test_reserve_is_given_back),
 		CASE(test_other_disks),
+		CASE(test_workspaces_are_left_alone),
 	};
 
 	return RUN_WORLD(tests);
