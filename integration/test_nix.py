@@ -110,7 +110,14 @@ def good():
       tenants.globex.egress = { mode = "allow"; dns = [ "9.9.9.9" ]; allow = [
         { cidr = "198.51.100.0/24"; ports = [ 443 "8000-8100" ]; } { cidr = "203.0.113.7/32"; } ]; };
       tenants.globex.limits = { cpus = 0.29; memoryMiB = 512; processes = 64; };
-      tenants.globex.models = [ "demo" "a/b:c-1.2_X" ];
+      tenants.globex.models = [ "local" "a/b:c-1.2_X" ];
+      models."a/b:c-1.2_X" = { label = "A"; api = "messages"; baseUrl = "https://api.example/v1"
+        ; model = "a-1"; apiKeyFile = "/run/secrets/key"; contextWindow = 200000; maxOutputTokens = 32000
+        ; prices = { input = 3; output = 15.5; }; headers.X-Purpose = "agent"; idleSeconds = 600; };
+      models.twin = { label = "A"; api = "messages"; baseUrl = "https://api.example/v1"
+        ; model = "a-2"; apiKeyFile = "/run/secrets/key"; contextWindow = 2; maxOutputTokens = 2; };
+      models.local = { label = "B"; api = "chat-completions"; baseUrl = "http://127.0.0.1:8000/v1"
+        ; model = "b"; apiKeyFile = "/etc/key"; contextWindow = 1; maxOutputTokens = 1; };
       tenants.globex.diskQuota = "20G";
       workspaceRoots = [ "/srv/cloister" "/data" ];
       environmentFiles = [ "/etc/cloister.env" ];
@@ -125,8 +132,8 @@ def good():
       reverseProxy = { enable = true; serverName = "cloister.example"; };
       """)
     wanted = "inherit (m) machine unit service unitSection registry list;"
-    return evaluate(f"let one = m: {{ {wanted} }}; in {{ little = one {machine(module())}; "
-                    f"much = one {machine(more)}; }}")
+    return evaluate(f"let one = m: {{ {wanted} }}; much = {machine(more)}; in {{ "
+                    f"little = one {machine(module())}; much = one much // {{ inherit (much) models; }}; }}")
 
 
 def test_a_tenant_needs_an_id_and_a_token(good):
@@ -152,7 +159,7 @@ def token_copy(tenant, name):
 def test_all_that_can_be_said_of_a_tenant(good):
     globex = good["much"]["registry"]["tenants"][1]
     assert globex["workspaceRoot"] == "/data/globex dir"
-    assert globex["models"] == ["demo", "a/b:c-1.2_X"]
+    assert globex["models"] == ["local", "a/b:c-1.2_X"]
     assert globex["limits"] == {"cpus": 0.29, "memoryMiB": 512, "processes": 64}
     assert globex["egress"] == {"mode": "allow", "dns": ["9.9.9.9"], "allow": [
         {"cidr": "198.51.100.0/24", "ports": [443, "8000-8100"]}, {"cidr": "203.0.113.7/32"}]}
@@ -162,6 +169,45 @@ def test_all_that_can_be_said_of_a_tenant(good):
     assert [f[2:] for f in fields if f[0] == "workspace"] == [
         ["0", "/srv/cloister/acme"], [str(20 * 1024 * 1024), "/data/globex dir"]]
     assert ["token of globex", "/etc/globex new"] in [f[2:] for f in fields]
+
+
+def test_declared_models_and_copies_of_their_keys(good):
+    models = good["much"]["models"]
+    assert models["version"] == 1
+    one, local, twin = models["models"]
+    copies = {tuple(line.split("\t")[3::-2]) for line in good["much"]["list"].splitlines()
+              if "key of models" in line}
+    keys = {file: f"/run/cloister-secrets/{name}" for file, name in copies}
+    # One file, one copy, and so one account.
+    assert set(keys) == {"/run/secrets/key", "/etc/key"}
+    assert one == {
+        "id": "a/b:c-1.2_X", "label": "A", "api": "messages", "baseUrl": "https://api.example/v1",
+        "model": "a-1", "apiKeyFile": keys["/run/secrets/key"], "contextWindow": 200000,
+        "maxOutputTokens": 32000, "prices": {"input": 3, "output": 15.5},
+        "headers": {"X-Purpose": "agent"}, "idleSeconds": 600}
+    assert twin["apiKeyFile"] == one["apiKeyFile"] != local["apiKeyFile"] == keys["/etc/key"]
+    assert not {"prices", "headers", "idleSeconds"} & set(local)
+    assert " --models /etc/cloister/models.json" in good["much"]["service"]["ExecStart"]
+    assert set(good["much"]["machine"]["etc"]) == {
+        "cloister/tenants.json", "cloister/tenants.list", "cloister/models.json"}
+    assert "--models" not in good["little"]["service"]["ExecStart"]
+    assert "cloister/models.json" not in good["little"]["machine"]["etc"]
+
+
+def test_models_where_something_else_makes_the_registry():
+    """Their keys are copied all the same, and nothing is where there are none."""
+    text = """{{ services.cloister.enable = true; services.cloister.tenantRegistryFile = "/etc/t.json";
+      services.cloister.models.m = {{ label = "M"; api = "messages"; baseUrl = "https://m.example";
+        model = "m"; contextWindow = 1; maxOutputTokens = 1; {} }}; }}"""
+    keyed, free = (machine(text.format(key)) for key in ('apiKeyFile = "/etc/key";', ""))
+    found = evaluate(f"map (m: {{ inherit (m) service unit list; }}) [ {keyed} {free} ]")
+    assert re.fullmatch("secret\tmodel-[0-9a-f]{32}\tkey of models\t/etc/key\n", found[0]["list"])
+    assert "ExecStartPre" in found[0]["service"] and len(found[0]["unit"]["triggers"]) == 1
+    assert "/run/cloister-secrets" in found[0]["service"]["BindReadOnlyPaths"]
+    assert found[1]["list"] is None and "ExecStartPre" not in found[1]["service"]
+    settings = cloister("""modelsFile = "/etc/models.json";
+        tenants.acme.models = [ "whatever" ];""")
+    assert " --models /etc/models.json" in evaluate(f"{machine(settings)}.service.ExecStart")
 
 
 def test_the_options_reach_the_command_line(good):
@@ -243,6 +289,15 @@ def test_nginx_finds_the_daemon_wherever_it_listens(host, upstream):
     assert nginx["virtualHosts"]["c"]["locations"]["/"]["proxyPass"] == f"http://{upstream}:4096"
 
 
+MODEL = '''models.m = { label = "M"; api = "messages"; baseUrl = "https://m.example/v1"; model = "m"; apiKeyFile = "/etc/key"; contextWindow = 2; maxOutputTokens = 1; }'''
+FILE = 'modelsFile = "/etc/models.json"'
+
+
+def changed_model(old, new):
+    assert old in MODEL
+    return cloister(MODEL.replace(old, new))
+
+
 # --- reload or restart -----------------------------------------------------------------
 
 
@@ -254,6 +309,7 @@ CHANGES = {
     "egress": (cloister('tenants.acme.egress.mode = "none";'), "reload"),
     "quota": (cloister('tenants.acme.diskQuota = "1G";'), "reload"),
     "models": (cloister("tenants.acme.models = [ ];"), "reload"),
+    "models of providers": (cloister(MODEL), "restart"),
     "renamed": (module(tenants=(("acme2", ACME),)), "reload"),
     "runner": (cloister('runnerPackage = pkgs.writeText "another" "";'), "restart"),
     "daemon": (cloister('package = pkgs.writeText "another" "";'), "restart"),
@@ -370,10 +426,28 @@ REFUSED = {
         tenants.globex.limits.memoryMiB = 1537;"""), "1537 is more than all sandboxes together have, 1536"),
     "processes of all": (second("""unit.tasksMax = 2048;
         tenants.globex.limits.processes = 321;"""), "321 take 1027 tasks, more than all sandboxes together have, 1024"),
-    "model": (second('tenants.globex.models = [ "a b" ];'), '"a b" is not the id of a model'),
-    "same model": (second('tenants.globex.models = [ "a" "a" ];'), "models: one stands twice"),
-    "33 models": (second("tenants.globex.models = map toString (builtins.genList (i: i) 33);"),
+    "model": (second(f'{FILE};\ntenants.globex.models = [ "a b" ];'), '"a b" is not the id of a model'),
+    "same model": (second(f'{FILE};\ntenants.globex.models = [ "a" "a" ];'), "models: one stands twice"),
+    "33 models": (second(f"{FILE};\ntenants.globex.models = map toString (builtins.genList (i: i) 33);"),
                   "models: more than 32"),
+    "model that is not declared": (cloister('tenants.acme.models = [ "demo" "gpt" ];'),
+                                   "acme.models: not declared in services.cloister.models: gpt (declared: demo)"),
+    "demo among others": (cloister(f"""{MODEL};
+        tenants.acme.models = [ "m" "demo" ];"""), "acme.models: not declared in services.cloister.models: demo (declared: m)"),
+    "model's id": (changed_model("models.m", 'models."a b"'), "an id is 1 to 64"),
+    "demo declared": (changed_model("models.m", "models.demo"), "demo is the built-in model"),
+    "key in store": (changed_model("/etc/key", "/nix/store/x/key"), "is in the Nix store"),
+    "key in workspace": (changed_model("/etc/key", "/srv/cloister/acme/key"), "lies inside /srv/cloister,"),
+    "key in state": (changed_model("/etc/key", "/var/lib/cloister/key"), "lies inside /var/lib/cloister,"),
+    "key's dots": (changed_model("/etc/key", "/etc/../key"), 'has "." or ".." in it'),
+    "key in the open": (changed_model("https", "http"), "would carry the key unencrypted"),
+    "key to a lookalike": (changed_model("https://m.example", "http://127.0.0.1.example"), "unencrypted"),
+    "address": (changed_model("https://", "m"), "begins neither with https:// nor"),
+    "output beyond context": (changed_model("maxOutputTokens = 1", "maxOutputTokens = 3"),
+                              "maxOutputTokens: is more than contextWindow"),
+    "two files of models": (cloister(f"""{MODEL};
+        modelsFile = "/etc/models.json";"""), "modelsFile: and models exclude one another"),
+    "models unseen": (cloister('modelsFile = "/run/models.json";'), "where the unit cannot see it"),
     # the whole
     "share": (cloister("limits.maxRunningTurnsPerTenant = 17;"),
               "limits.maxRunningTurnsPerTenant: 17 is more than limits.maxRunningTurns, 16"),
@@ -497,6 +571,7 @@ BROKEN = {
                          r"tokenFiles\.main' is not of type"),
     "unknown word": (cloister('tenants.acme.egress.mode = "all";'), r"egress\.mode' is not of type"),
     "quota": (cloister('tenants.acme.diskQuota = "20";'), r"diskQuota' is not of type"),
+    "api": (changed_model("messages", "telepathy"), r"models\.m\.api' is not of type"),
     "text for a package": (cloister('package = "cloisterd";'), r"cloister\.package' is not of type"),
     "no id": (cloister('tenants.globex.tokenFiles.main = "/etc/globex";'),
               r"tenants\.globex\.id' (was accessed but )?has no value defined|tenants\.globex\.id' is used but not defined"),
@@ -569,8 +644,15 @@ def test_the_daemon_accepts_the_registry_that_the_module_makes(good, tmp_path):
             os.chmod(credential["tokenFile"], 0o400)
     registry = tmp_path / "tenants.json"
     registry.write_text(text, encoding="utf-8")
-    done = subprocess.run([f"{BUILD}/cloisterd", "check", registry], capture_output=True, text=True,
-                          check=False)
+    models = json.dumps(good["much"]["models"])
+    for file in set(re.findall(r'"/run/cloister-secrets/([a-z0-9-]*)"', models)):
+        place = tmp_path / "run" / "cloister-secrets" / file
+        place.write_text("key-of-models", encoding="utf-8")
+        place.chmod(0o400)
+    text = models.replace('"/run/cloister-secrets/', f'"{tmp_path}/run/cloister-secrets/')
+    (tmp_path / "models.json").write_text(text, encoding="utf-8")
+    done = subprocess.run([f"{BUILD}/cloisterd", "check", registry, "--models", tmp_path / "models.json"],
+                          capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
 
 

@@ -4,7 +4,7 @@
 # files, copied to /etc because the daemon follows no link: the registry, which it reads, and
 # a list, from which a step with root's powers makes directories, quotas and copies of
 # secrets. A change of either reloads the service; a change of the unit, which names programs
-# by their path in the store, restarts it.
+# by their path in the store, or of the models restarts it.
 {
   config,
   lib,
@@ -33,6 +33,14 @@ let
     inherit (cfg) tenants workspaceRoots;
     inherit stateDirectory secretDirectory;
   };
+  models = import ./models.nix {
+    inherit (cfg) models;
+    inherit secretDirectory secretFaults;
+    places = [ stateDirectory ] ++ cfg.workspaceRoots;
+  };
+  modelsFile = if cfg.models != { } then "/etc/cloister/models.json" else cfg.modelsFile;
+  # Something of root's is to be done before the service reads what was declared.
+  prepared = declared || models.hasKeys;
   etc = name: config.environment.etc."cloister/${name}".source;
 
   postgres =
@@ -60,7 +68,7 @@ let
     tenants = if declared then "/etc/cloister/tenants.json" else cfg.tenantRegistryFile;
     drainSeconds = given.drainSeconds or limits.drainSeconds.default;
     prepare =
-      if declared then
+      if prepared then
         [
           "${ours.prepare}/bin/prepare-tenants"
           "/etc/cloister/tenants.list"
@@ -79,6 +87,7 @@ let
       log-level = cfg.logLevel;
       cors-origin = cfg.corsOrigins;
       host-address = cfg.hostAddresses;
+      models = lib.optional (modelsFile != null) modelsFile;
     }
     // lib.mapAttrs' (name: lib.nameValuePair limits.${name}.option) (
       removeAttrs given [ "drainSeconds" ]
@@ -187,6 +196,27 @@ let
       ) (lib.filter (inside cfg.tenantRegistryFile) cfg.workspaceRoots)
     );
 
+  modelFaults =
+    models.faults
+    ++ unless (cfg.modelsFile == null || cfg.models == { })
+      "${at "modelsFile"}: and models exclude one another; declare models, or name a file"
+    ++ lib.optionals (cfg.modelsFile != null) (
+      pathFaults "modelsFile" cfg.modelsFile
+      ++ unless (!inside cfg.modelsFile "/run" && !inside cfg.modelsFile "/home")
+        "${at "modelsFile"}: ${cfg.modelsFile} is where the unit cannot see it; name a file in /etc or /var/lib"
+    )
+    ++ lib.concatMap unknownModels (builtins.attrNames cfg.tenants);
+
+  unknownModels =
+    name:
+    let
+      given = cfg.tenants.${name}.models;
+      known = if cfg.models == { } then [ "demo" ] else builtins.attrNames cfg.models;
+      unknown = lib.filter (id: !builtins.elem id known) (if given == null then [ ] else given);
+    in
+    unless (unknown == [ ] || cfg.modelsFile != null)
+      "${at "tenants.${name}.models"}: not declared in ${at "models"}: ${words unknown} (declared: ${words known})";
+
   isOrigin =
     text:
     builtins.match "https?://[a-z0-9._:-]+|https?://\\[[0-9a-f:]+](:[0-9]+)?" text != null
@@ -268,6 +298,7 @@ let
     ++ lib.concatMap rootFaults cfg.workspaceRoots
     ++ lib.concatMap (secretFaults "environmentFiles") cfg.environmentFiles
     ++ registryFaults
+    ++ modelFaults
     ++ listenFaults
     ++ limitFaults
     ++ databaseFaults
@@ -314,17 +345,27 @@ in
       cfg.package
       ours.upgrade-database
     ];
-    environment.etc = lib.mkIf declared {
-      # Regular files of root's: the daemon follows no link to its registry.
-      "cloister/tenants.json" = {
-        text = result.registry;
-        mode = "0444";
-      };
-      "cloister/tenants.list" = {
-        text = result.list;
-        mode = "0444";
-      };
-    };
+    # Regular files of root's: the daemon follows no link to them.
+    environment.etc = lib.mkMerge [
+      (lib.mkIf declared {
+        "cloister/tenants.json" = {
+          text = result.registry;
+          mode = "0444";
+        };
+      })
+      (lib.mkIf prepared {
+        "cloister/tenants.list" = {
+          text = (if declared then result.list else "") + models.list;
+          mode = "0444";
+        };
+      })
+      (lib.mkIf (cfg.models != { }) {
+        "cloister/models.json" = {
+          text = models.file;
+          mode = "0444";
+        };
+      })
+    ];
 
     systemd.services.cloister = {
       description = unit.Unit.Description;
@@ -339,12 +380,12 @@ in
       serviceConfig = unit.Service // {
         # Of /run it sees little, but the copies of secrets.
         BindReadOnlyPaths =
-          (unit.Service.BindReadOnlyPaths or [ ]) ++ lib.optional declared secretDirectory;
+          (unit.Service.BindReadOnlyPaths or [ ]) ++ lib.optional prepared secretDirectory;
       };
-      reloadTriggers = lib.optionals declared [
-        (etc "tenants.json")
-        (etc "tenants.list")
-      ];
+      reloadTriggers =
+        lib.optional declared (etc "tenants.json") ++ lib.optional prepared (etc "tenants.list");
+      # Models and keys are read at the start alone.
+      restartTriggers = lib.optional (cfg.models != { }) (etc "models.json");
     };
 
     services.nginx = lib.mkIf cfg.reverseProxy.enable {

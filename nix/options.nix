@@ -25,6 +25,42 @@ let
     option (types.nullOr (types.ints.between l.min l.max)) null
       "${l.text} null: the daemon's default, ${toString l.default}.";
 
+  model = types.submodule {
+    options = {
+      label = required types.str "For people.";
+      api = required (types.enum [
+        "chat-completions"
+        "responses"
+        "messages"
+      ]) "The wire format.";
+      baseUrl = required types.str "Such as \"https://api.example/v1\".";
+      model = required types.str "What the provider calls it.";
+      apiKeyFile = option (types.nullOr types.str) null ''
+        A file that holds the key, read as root, like the files of tokens. A string: a path would
+        be copied into the Nix store.
+      '';
+      contextWindow = required (types.ints.between 1 2147483647) "Tokens.";
+      maxOutputTokens = required (types.ints.between 1 2147483647) "Tokens.";
+      prices =
+        option
+          (types.nullOr (
+            types.submodule {
+              options = {
+                input = required types.number "Per million tokens.";
+                output = required types.number "The same.";
+                cached = option (types.nullOr types.number) null "The same; null: not known.";
+              };
+            }
+          ))
+          null
+          "null: not known.";
+      headers = option (types.attrsOf types.str) { } "Up to 16 more; no keys.";
+      idleSeconds =
+        option (types.nullOr (types.ints.between 1 3600)) null
+          "How long nothing of an answer may come; null: 300.";
+    };
+  };
+
   allowed = types.submodule {
     options = {
       cidr = required types.str "An IPv4 network such as \"198.51.100.0/24\".";
@@ -71,7 +107,8 @@ let
               '';
         };
         models = option (types.nullOr (types.listOf types.str)) null ''
-          The ids of the models that the tenant may use; an empty list: none. null: all.
+          The ids of the models that the tenant may use, of those that are declared; an empty
+          list: none. null: all.
         '';
         limits = {
           cpus = option (types.nullOr types.number) null "0.1 to 64; null: 2.";
@@ -123,6 +160,14 @@ in
   tenantRegistryFile = option (types.nullOr types.str) null ''
     A registry that something else makes, instead of `tenants`. Whatever makes it also makes
     the workspaces and the token files, and has the service reload.
+  '';
+  models = option (types.attrsOf model) { } ''
+    Models of providers, by the id that tenants call them (docs/models.md). With none there is
+    the built-in model demo alone. A change restarts the service.
+  '';
+  modelsFile = option (types.nullOr types.str) null ''
+    A file of models that something else makes, with the files of its keys, instead of
+    `models`. It takes effect with the next start.
   '';
   workspaceRoots = option (types.listOf types.str) [ "/srv/cloister" ] ''
     The only directories, besides the state directory, in which the service can write.

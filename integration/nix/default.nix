@@ -60,4 +60,5 @@ in
   );
   registry = judged (builtins.fromJSON (file "tenants.json"));
   list = judged (file "tenants.list");
+  models = judged (builtins.fromJSON (file "models.json"));
 }
