@@ -1,9 +1,10 @@
 """Makes a thread of another process execute one system call, by ptrace, as root.
 
 What comes back is what code that took over the process would get: its filters, its
-Landlock domain, its credentials. The thread's registers, the two bytes of its program
-that become a "syscall" instruction, and the stack below it that holds the arguments'
-bytes are put back afterwards. x86-64 only.
+Landlock domain, its credentials. The thread's registers, and the stack below it that
+holds the arguments' bytes, are put back afterwards. The "syscall" instruction stands in
+the zeros that fill up the last page of the program, where no other thread comes by.
+x86-64 only.
 """
 
 import ctypes
@@ -67,16 +68,26 @@ class Injector:
         self.wait()
         ptrace(PTRACE_GETREGS, self.tid, 0, ctypes.addressof(self.saved))
         self.memory = os.open(f"/proc/{self.tid}/mem", os.O_RDWR | os.O_CLOEXEC)
-        self.text = os.pread(self.memory, len(SYSCALL_TRAP), self.saved.rip)
+        self.code = self.padding()
         self.base = (self.saved.rsp - 4096 - SCRATCH) & ~15
         self.stack = os.pread(self.memory, SCRATCH, self.base)
-        os.pwrite(self.memory, SYSCALL_TRAP, self.saved.rip)
+        os.pwrite(self.memory, SYSCALL_TRAP, self.code)
         return self
+
+    def padding(self):
+        """Where executable memory ends in zeros, with room for the instruction."""
+        with open(f"/proc/{self.tid}/maps", encoding="utf-8") as f:
+            fields = [line.split() for line in f]
+        ends = [int(words[0].split("-")[1], 16) for words in fields if words[1] == "r-xp"]
+        for end in ends:
+            if os.pread(self.memory, 16, end - 16) == bytes(16):
+                return end - 16
+        raise AssertionError("no page of the program has room at its end")
 
     def __exit__(self, *_):
         try:
             if not self.dead:
-                os.pwrite(self.memory, self.text, self.saved.rip)
+                os.pwrite(self.memory, bytes(len(SYSCALL_TRAP)), self.code)
                 os.pwrite(self.memory, self.stack, self.base)
                 ptrace(PTRACE_SETREGS, self.tid, 0, ctypes.addressof(self.saved))
                 ptrace(PTRACE_DETACH, self.tid)
@@ -122,14 +133,14 @@ class Injector:
         registers.r10, registers.r8, registers.r9 = values[3:]
         registers.rax = NUMBERS[name]
         registers.orig_rax = (1 << 64) - 1  # nothing to restart
-        registers.rsp = self.base
+        registers.rsp, registers.rip = self.base, self.code
         ptrace(PTRACE_SETREGS, self.tid, 0, ctypes.addressof(registers))
         stop = None
         while stop != signal.SIGTRAP:  # other signals are not delivered
             ptrace(PTRACE_CONT, self.tid)
             stop = self.wait()
         ptrace(PTRACE_GETREGS, self.tid, 0, ctypes.addressof(registers))
-        assert registers.rip == self.saved.rip + len(SYSCALL_TRAP), "not our instruction"
+        assert registers.rip == self.code + len(SYSCALL_TRAP), "not our instruction"
         result = ctypes.c_longlong(registers.rax).value
         if -4096 < result < 0:
             raise OSError(-result, f"{name}: {os.strerror(-result)}")

@@ -72,13 +72,15 @@ def accept(sock):
         pass
 
 
-def connect(thread, name):
-    fd = thread.call("socket", socket.AF_UNIX, socket.SOCK_STREAM, 0)
+def connect(pid, name):
+    """Each in a hold of its own: the server's thread must not be away for long."""
     to = address(name)
-    try:
-        return thread.error("connect", fd, to, len(to))
-    finally:
+    with Injector(pid) as thread:
+        fd = thread.call("socket", socket.AF_UNIX, socket.SOCK_STREAM, 0)
+        result = thread.error("connect", fd, to, len(to))
+        print(f"{name}: {result}")
         thread.call("close", fd)
+    return result
 
 
 def landlock_version(service):
@@ -94,8 +96,9 @@ def test_the_server_reaches_its_database_and_no_other_socket(service, machine):
         done = subprocess.run([*AS_SERVICE, "/usr/bin/python3", "-c", CONNECT, name],
                               capture_output=True, text=True, check=False)
         assert done.stdout == "worked\n", f"{name} is closed to everybody: {done.stderr}"
-    with Injector(service.server().pid) as thread:
-        got = {name: connect(thread, name) for name in sorted(everything)}
+    server = service.server().pid
+    got = {name: connect(server, name) for name in sorted(everything)}
+    with Injector(server) as thread:
         datagram = thread.error("socket", socket.AF_UNIX, socket.SOCK_DGRAM, 0)
     assert datagram == "EPERM"
     reached = {name for name, result in got.items() if result == "worked"}
