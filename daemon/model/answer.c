@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-void answer_init(struct answer *a)
+void answer_init(struct answer *a, size_t bytes_max)
 {
-	*a = (struct answer){ .text = BUF_INIT(ANSWER_ITEM_MAX) };
+	*a = (struct answer){ .text = BUF_INIT(ANSWER_ITEM_MAX), .bytes_max = bytes_max };
 }
 
 void answer_release(struct answer *a)
@@ -28,18 +28,34 @@ static void begin_call(struct answer *a, const struct said *said)
 	(void)snprintf(call->name, sizeof(call->name), "%s", said->text);
 }
 
+static void add_text(struct answer *a, struct buf *to, const struct said *said)
+{
+	a->bytes += said->len;
+	if (!a->bytes_max || a->bytes <= a->bytes_max)
+		buf_add(to, said->text, said->len);
+}
+
+int answer_check(const struct answer *a, struct err *e)
+{
+	if (!a->bytes_max || a->bytes <= a->bytes_max)
+		return 0;
+	return err_set(e, MODEL_TOO_LONG,
+	               "the model's answer has more than the %zu bytes that it may have",
+	               a->bytes_max);
+}
+
 void answer_take(struct answer *a, const struct said *said)
 {
 	switch (said->kind) {
 	case SAID_TEXT:
 	case SAID_REFUSAL:
-		buf_add(&a->text, said->text, said->len);
+		add_text(a, &a->text, said);
 		break;
 	case SAID_CALL:
 		begin_call(a, said);
 		break;
 	case SAID_ARGUMENTS:
-		buf_add(&a->calls[said->call].arguments, said->text, said->len);
+		add_text(a, &a->calls[said->call].arguments, said);
 		break;
 	case SAID_USAGE:
 		a->usage = said->usage;
@@ -107,7 +123,7 @@ static void add_call(struct item_list *list, struct answer_call *call)
 
 int answer_items(struct answer *a, struct item_list *ret, struct err *e)
 {
-	if (judge(a, e) < 0)
+	if (answer_check(a, e) < 0 || judge(a, e) < 0)
 		return -1;
 	if (a->text.len)
 		add_item(ret, ITEM_ASSISTANT, &a->text);

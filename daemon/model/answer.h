@@ -21,12 +21,16 @@ struct answer {
 	unsigned int call_count;
 	enum stop stop;
 	struct usage usage;
+	size_t bytes, bytes_max; /* of text and arguments; bytes_max 0 = no bound for all of it */
 };
 
-void answer_init(struct answer *a);
+void answer_init(struct answer *a, size_t bytes_max);
 void answer_release(struct answer *a);
 
 void answer_take(struct answer *a, const struct said *said);
+
+/* -1 with MODEL_TOO_LONG once there was more than bytes_max; no more is kept then. */
+int answer_check(const struct answer *a, struct err *e) must_check;
 
 /*
  * After reader_end(): append the text, when there is any, and then the calls, each with an

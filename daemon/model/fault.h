@@ -21,6 +21,7 @@ enum model_code {
 	MODEL_DENIED,      /* key, account or quota */
 	MODEL_REJECTED,    /* the provider does not take the request */
 	MODEL_CONTEXT,     /* the conversation is longer than the model's context */
+	MODEL_TOO_LONG,    /* the answer has more bytes than were asked for */
 };
 
 /* The same request may succeed later. */

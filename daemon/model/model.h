@@ -55,7 +55,7 @@ const struct model *model_find(const char *id); /* NULL = unknown */
 
 /*
  * Ask the model to go on from the transcript, blocking.  On success the caller
- * releases ret->items.
+ * releases ret->items.  Codes: MODEL_FAILED, MODEL_CANCELLED, MODEL_TOO_LONG.
  */
 int model_respond(const struct model *m, const struct model_prompt *prompt,
                   const struct model_sink *sink, struct cancel *cancel, struct model_answer *ret,

@@ -26,6 +26,7 @@ struct model_prompt {
 	const char *system; /* NULL = none */
 	const struct model_tool *tools;
 	size_t tool_count;
+	size_t answer_max; /* bytes of text and arguments in the answer; 0 = as many as there are */
 };
 
 struct prompt_target {

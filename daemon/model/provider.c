@@ -20,6 +20,7 @@ struct attempt {
 	const struct provider *provider;
 	const struct declared_model *model;
 	const struct model_sink *sink;
+	size_t answer_max;
 	struct courier_wait wait;
 	uint64_t end_ms; /* monotonic; of the attempt in all */
 	struct reader *reader;
@@ -149,6 +150,8 @@ static int receive_answer(struct attempt *a, int fd, struct err *e)
 		rc = courier_next(fd, &a->wait, reply, e);
 		if (rc == 0)
 			rc = take_reply(a, reply, e);
+		if (rc == 0)
+			rc = answer_check(&a->answer, e);
 		if (rc == 0 && is_late(a))
 			rc = took_too_long(a, e);
 	}
@@ -183,7 +186,7 @@ static int run_attempt(struct attempt *a, const struct buf *body, struct model_a
 	int rc;
 
 	a->reader = reader_new(a->model->dialect, &sink);
-	answer_init(&a->answer);
+	answer_init(&a->answer, a->answer_max);
 	a->error = (struct buf)BUF_INIT(ERROR_BODY_MAX);
 	a->end_ms = clock_mono_ms() + a->provider->attempt_ms;
 	put_off(a);
@@ -229,17 +232,15 @@ static int wait_before(unsigned int ms, const struct cancel *cancel, struct err 
 	return poll(&p, 1, (int)ms) == 0 ? 0 : err_set(e, MODEL_CANCELLED, "cancelled");
 }
 
-static int try_all(const struct provider *p, const struct buf *body, const struct model_sink *sink,
-                   struct cancel *cancel, struct model_answer *ret, struct err *e)
+/* Each attempt begins as the first one. */
+static int try_all(const struct attempt *first, const struct buf *body, struct model_answer *ret,
+                   struct err *e)
 {
+	const struct model_sink *sink = first->sink;
 	bool shown = false;
 
 	for (unsigned int number = 1;; number++) {
-		struct attempt a = { .provider = p,
-			             .model = &p->models->v[p->index],
-			             .sink = sink,
-			             .wait = { .cancel = cancel },
-			             .head = { .retry_after = -1 } };
+		struct attempt a = *first;
 
 		if (run_attempt(&a, body, ret, e) == 0)
 			return 0;
@@ -249,7 +250,7 @@ static int try_all(const struct provider *p, const struct buf *body, const struc
 		if (!again(&a, number, shown, e->code))
 			return -1;
 		log_warn("model %s: attempt %u: %s", a.model->id, number, e->text);
-		if (wait_before(delay(number, a.head.retry_after), cancel, e) < 0)
+		if (wait_before(delay(number, a.head.retry_after), a.wait.cancel, e) < 0)
 			return -1;
 	}
 }
@@ -261,9 +262,15 @@ int provider_respond(const struct provider *p, const struct model_prompt *prompt
 	const struct declared_model *m = &p->models->v[p->index];
 	const struct prompt_target to = { m->dialect, m->model, m->max_output_tokens };
 	auto_buf struct buf body = BUF_INIT(PROMPT_BYTES_MAX);
+	const struct attempt first = { .provider = p,
+		                       .model = m,
+		                       .sink = sink,
+		                       .answer_max = prompt->answer_max,
+		                       .wait = { .cancel = cancel },
+		                       .head = { .retry_after = -1 } };
 
 	*ret = (struct model_answer){ 0 };
 	if (prompt_write(prompt, &to, &body, e) < 0)
 		return -1;
-	return try_all(p, &body, sink, cancel, ret, e);
+	return try_all(&first, &body, ret, e);
 }

@@ -16,6 +16,11 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#define WORD "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n"
+#define ARGUMENTS                                                                    \
+	"data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c\"," \
+	"\"function\":{\"name\":\"shell\",\"arguments\":\"x\"}}]}}]}\n\n"
+
 #define GENEROUS_MS 20000 /* for what happens at once, on a slow machine too */
 
 static struct cancel cancel;
@@ -104,46 +109,69 @@ static void hear(void *ctx, const char *text, size_t len)
 	*(size_t *)ctx += len;
 }
 
-/* In all it may take so long, and there is no second attempt, whatever it is that comes. */
-static void an_attempt_has_an_end(const char *event, bool heard)
+/* Asks it, and it is to be asked once. */
+static void ask_chatterer(const char *event, unsigned int attempt_ms, size_t answer_max,
+                          size_t *ret_heard, struct err *ret_err)
 {
-	struct models models = { .v = { { .id = "m",
-		                          .dialect = DIALECT_CHAT,
-		                          .model = "m",
-		                          .max_output_tokens = 1,
-		                          .idle_ms = GENEROUS_MS } },
-		                 .n = 1 };
+	static struct models models = { .v = { { .id = "m",
+		                                 .dialect = DIALECT_CHAT,
+		                                 .model = "m",
+		                                 .max_output_tokens = 1,
+		                                 .idle_ms = GENEROUS_MS } },
+		                        .n = 1 };
 	const struct item_list transcript = { 0 };
-	const struct model_prompt prompt = { .transcript = &transcript };
-	struct provider p = { .models = &models, .attempt_ms = 300 };
+	const struct model_prompt prompt = { .transcript = &transcript, .answer_max = answer_max };
+	const struct model_sink sink = { .text = hear, .ctx = ret_heard };
+	struct provider p = { .models = &models, .attempt_ms = attempt_ms };
 	struct fake fake = { .event = event };
 	struct model_answer answer;
-	struct err e = ERR_INIT;
-	uint64_t began = clock_mono_ms();
-	size_t bytes = 0;
-	const struct model_sink sink = { .text = hear, .ctx = &bytes };
 	pthread_t thread;
 	int ends[2];
 
+	*ret_heard = 0;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
 	p.sock = ends[0];
 	fake.sock = ends[1];
 	assert_int_equal(pthread_create(&thread, NULL, chatter, &fake), 0);
-	assert_int_equal(provider_respond(&p, &prompt, &sink, &cancel, &answer, &e), -1);
+	assert_int_equal(provider_respond(&p, &prompt, &sink, &cancel, &answer, ret_err), -1);
 	fd_close(&ends[0]);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	fd_close(&ends[1]);
+	assert_int_equal(fake.requests, 1);
+}
+
+/* In all it may take so long, and there is no second attempt, whatever it is that comes. */
+static void an_attempt_has_an_end(const char *event, bool heard)
+{
+	uint64_t began = clock_mono_ms();
+	struct err e = ERR_INIT;
+	size_t bytes;
+
+	ask_chatterer(event, 300, 0, &bytes, &e);
 	assert_int_equal(e.code, MODEL_FAILED);
 	assert_non_null(strstr(e.text, "not whole after"));
 	assert_true(clock_mono_ms() - began >= 300);
-	assert_int_equal(fake.requests, 1);
 	assert_int_equal(bytes > 0, heard);
 }
 
 static void an_answer_that_never_ends(void **state)
 {
 	(void)state;
-	an_attempt_has_an_end("data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n", true);
+	an_attempt_has_an_end(WORD, true);
+}
+
+/* Nobody waits for its end, and nobody asks again. */
+static void an_answer_that_is_too_long(void **state)
+{
+	struct err e = ERR_INIT;
+	size_t bytes;
+
+	(void)state;
+	ask_chatterer(WORD, GENEROUS_MS, 1000, &bytes, &e);
+	assert_int_equal(e.code, MODEL_TOO_LONG);
+	assert_int_equal(bytes, 1001);
+	ask_chatterer(ARGUMENTS, GENEROUS_MS, 1000, &bytes, &e);
+	assert_int_equal(e.code, MODEL_TOO_LONG);
 }
 
 static void noise_that_never_ends(void **state)
@@ -264,6 +292,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(an_answer_that_never_ends, begin_cancel,
+		                                end_cancel),
+		cmocka_unit_test_setup_teardown(an_answer_that_is_too_long, begin_cancel,
 		                                end_cancel),
 		cmocka_unit_test_setup_teardown(noise_that_never_ends, begin_cancel, end_cancel),
 		cmocka_unit_test_setup_teardown(silence_that_never_ends, begin_cancel, end_cancel),

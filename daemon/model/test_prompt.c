@@ -162,7 +162,7 @@ static void an_answer_becomes_items(void **state)
 	struct answer a;
 
 	(void)state;
-	answer_init(&a);
+	answer_init(&a, 0);
 	say(&a, SAID_REASONING, 0, "hm");
 	say(&a, SAID_CALL, 0, "shell");
 	say(&a, SAID_CALL, 1, "read_file");
@@ -190,7 +190,7 @@ static void no_answer(enum stop why, bool call, const char *words, int code)
 	struct err e = ERR_INIT;
 	struct answer a;
 
-	answer_init(&a);
+	answer_init(&a, 0);
 	if (call)
 		say(&a, SAID_CALL, 0, "shell");
 	if (*words)
@@ -226,7 +226,7 @@ static void an_answer_is_bounded(void **state)
 
 	(void)state;
 	memset(block, 'x', sizeof(block) - 1);
-	answer_init(&a);
+	answer_init(&a, 0);
 	say(&a, SAID_CALL, 0, "shell");
 	for (size_t n = 0; n <= ANSWER_ITEM_MAX; n += sizeof(block) - 1)
 		say(&a, SAID_ARGUMENTS, 0, block);

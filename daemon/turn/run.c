@@ -221,9 +221,29 @@ static enum round commit_answer(struct run *r, struct model_answer *answer, stru
 	return ROUND_AGAIN;
 }
 
+static enum round answer_too_long(size_t left, struct err *e)
+{
+	(void)err_set(e, TURNS_TOO_LARGE,
+	              "the model's answer has more than the %zu bytes that the turn has left "
+	              "(--max-turn-bytes)",
+	              left);
+	return ROUND_FAILED;
+}
+
+static size_t bytes_of(const struct item_list *items)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < items->count; i++)
+		n += items->items[i].body_len;
+	return n;
+}
+
 static enum round ask_model(struct run *r, struct err *e)
 {
-	struct model_prompt prompt = { .transcript = &r->transcript.list };
+	size_t left = r->conf->max_turn_bytes - r->transcript.bytes; /* check_bounds() */
+	struct model_prompt prompt = { .transcript = &r->transcript.list,
+		                       .answer_max = left ? left : 1 };
 	const struct model_sink sink = { publish_text, r, publish_reasoning, publish_discarded };
 	struct model_answer answer = { 0 };
 	enum round round = ROUND_FAILED;
@@ -231,8 +251,10 @@ static enum round ask_model(struct run *r, struct err *e)
 	prompt.tools = offered_tools(&prompt.tool_count);
 	publish(r, "agent.turn.started", NULL);
 	if (model_respond(r->model, &prompt, &sink, &r->job->cancel, &answer, e))
-		return ROUND_FAILED;
-	if (answer.items.count)
+		return e->code == MODEL_TOO_LONG ? answer_too_long(left, e) : ROUND_FAILED;
+	if (bytes_of(&answer.items) > left)
+		(void)answer_too_long(left, e);
+	else if (answer.items.count)
 		round = commit_answer(r, &answer, e);
 	else
 		(void)err_set(e, MODEL_FAILED, "the model answered nothing");

@@ -347,6 +347,30 @@ static void a_stop_leaves_turns_as_they_are(void **state)
 	end();
 }
 
+/* -- bounds ----------------------------------------------------------------------------------- */
+
+/* Also the answer with which the turn would end. */
+static void an_answer_is_bounded_by_what_is_left(void **state)
+{
+	const struct uuid tenant = new_tenant();
+	struct turns_conf conf = usual;
+	char text[1002];
+	struct uuid id;
+
+	(void)state;
+	conf.max_turn_bytes = 1000;
+	begin(&conf, behave_real);
+	memset(text, 'x', sizeof(text));
+	text[1001] = '\0';
+	id = submit(&tenant, text);
+	wait_failed(&tenant, &id, "turn_too_large");
+	assert_int_equal(count_items(&tenant, &id), 1);
+	text[1000] = '\0';
+	id = submit(&tenant, text);
+	wait_state(&tenant, &id, TURN_COMPLETED);
+	end();
+}
+
 /* -- the store --------------------------------------------------------------------------------- */
 
 /* A rule of the schema that an item breaks must end the turn, not leave it running. */
@@ -574,6 +598,7 @@ int main(void)
 		cmocka_unit_test(a_turn_that_waits_for_the_proof_is_cancelled),
 		cmocka_unit_test(a_cancel_survives_a_restart),
 		cmocka_unit_test(a_stop_leaves_turns_as_they_are),
+		cmocka_unit_test(an_answer_is_bounded_by_what_is_left),
 		cmocka_unit_test(an_item_that_cannot_be_stored),
 		cmocka_unit_test(a_turn_whose_insert_was_not_heard_of),
 		cmocka_unit_test(an_answer_that_was_not_heard_of),
