@@ -33,7 +33,7 @@ void api_release(void *ctx, const void *principal);
 bool api_still(void *ctx, const void *principal);
 
 /* Likewise: tenants share what there is of workers. */
-uint32_t api_party(void *ctx, const void *principal);
+const struct uuid *api_party(void *ctx, const void *principal);
 
 /* The OpenAPI document that /openapi.json serves. */
 extern const char api_openapi[];

@@ -204,10 +204,10 @@ bool api_still(void *ctx, const void *principal)
 	return roster_still(api->roster, principal);
 }
 
-uint32_t api_party(void *ctx, const void *principal)
+const struct uuid *api_party(void *ctx, const void *principal)
 {
 	const struct caller *caller = principal;
 
 	(void)ctx;
-	return uuid_hash(&caller->tenant->id);
+	return &caller->tenant->id;
 }

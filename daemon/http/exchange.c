@@ -263,14 +263,14 @@ void exchange_run(struct http_exchange *ex)
 	ex->route->handle(&ex->req, &ex->res, ex->server->conf.ctx);
 }
 
-/* Those whom nobody knows share the number that no principal has. */
-static uint64_t party_of(const struct http_exchange *ex)
+/* NULL = one of those whom nobody knows, who are one party. */
+static const struct uuid *party_of(const struct http_exchange *ex)
 {
 	const struct http_conf *conf = &ex->server->conf;
 
 	if (!conf->party || !ex->req.principal)
-		return 0;
-	return UINT64_C(1) + conf->party(conf->ctx, ex->req.principal);
+		return NULL;
+	return conf->party(conf->ctx, ex->req.principal);
 }
 
 static enum MHD_Result refuse_busy(struct http_exchange *ex, enum worker_answer why)

@@ -134,7 +134,7 @@ struct http_conf {
 	/* Would it be authenticated now?  NULL = always.  In the stream thread; must not block. */
 	bool (*still)(void *ctx, const void *principal);
 	/* Whose request this is; those without a principal are one party.  NULL = all are one. */
-	uint32_t (*party)(void *ctx, const void *principal);
+	const struct uuid *(*party)(void *ctx, const void *principal);
 	void *ctx; /* for handlers and the four above */
 };
 

@@ -3,11 +3,15 @@
 
 #include "daemon/http/server.h"
 
-#define A     1
-#define B     2
+#define A     (&parties[0])
+#define B     (&parties[1])
 #define OTHER "fedcba9876543210fedcba9876543210"
 #define SLOW  "GET /v1/slow HTTP/1.1\r\n" AUTH "\r\n"
 #define QUICK "GET /v1/quick HTTP/1.1\r\n" HOST "Authorization: Bearer " OTHER "\r\n\r\n"
+
+/* Two that have the same uuid_hash(): they are two all the same. */
+static const struct uuid parties[] = { { "01980000-0000-7000-8000-000000017828" },
+	                               { "01980000-0000-7000-8000-0000000589db" } };
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* held: nothing of A ends */
 static atomic_int inside;                                /* handlers of A */
@@ -38,7 +42,7 @@ static const struct http_route noted = { "GET", "/", note, 0 };
 static struct http_exchange exchanges[16];
 static size_t used;
 
-static enum worker_answer submit(struct worker_pool *p, unsigned int party)
+static enum worker_answer submit(struct worker_pool *p, const struct uuid *party)
 {
 	struct http_exchange *ex = &exchanges[used++];
 
@@ -192,7 +196,7 @@ static const void *authenticate(void *ctx, const char *token, size_t len)
 	return test_authenticate(ctx, token, len);
 }
 
-static uint32_t party(void *ctx, const void *principal)
+static const struct uuid *party(void *ctx, const void *principal)
 {
 	(void)ctx;
 	return *(const char *)principal == 'o' ? B : A;
@@ -248,5 +252,7 @@ int main(void)
 		cmocka_unit_test(test_without_shares), cmocka_unit_test(test_a_greedy_tenant),
 	};
 
+	if (uuid_hash(A) != uuid_hash(B))
+		return 1;
 	return RUN_TESTS(tests);
 }

@@ -6,7 +6,7 @@
 
 /* Exists while it has something queued or running. */
 struct party {
-	uint64_t id;
+	struct uuid id;            /* no text: those whom nobody knows */
 	struct party *prev, *next; /* all of them */
 	struct party *after;       /* in the row of those whose turn comes */
 	bool in_row;               /* exactly while it has something queued and may run more */
@@ -30,17 +30,17 @@ struct worker_pool {
 /* -- parties, with the lock held --------------------------------------------------------- */
 
 /* NULL = no memory.  There are no more of them than exchanges queued and running. */
-static struct party *party_of(struct worker_pool *p, uint64_t id)
+static struct party *party_of(struct worker_pool *p, const struct uuid *id)
 {
 	struct party *party;
 
 	for (party = p->parties; party; party = party->next)
-		if (party->id == id)
+		if (uuid_equal(&party->id, id))
 			return party;
 	party = calloc(1, sizeof(*party));
 	if (!party)
 		return NULL;
-	party->id = id;
+	party->id = *id;
 	party->last = &party->first;
 	party->next = p->parties;
 	if (party->next)
@@ -162,7 +162,8 @@ int worker_start(const struct worker_conf *conf, struct worker_pool **ret, struc
 	return 0;
 }
 
-static enum worker_answer submit(struct worker_pool *p, uint64_t id, struct http_exchange *ex)
+static enum worker_answer submit(struct worker_pool *p, const struct uuid *id,
+                                 struct http_exchange *ex)
 {
 	struct party *party;
 
@@ -182,12 +183,14 @@ static enum worker_answer submit(struct worker_pool *p, uint64_t id, struct http
 	return WORKER_TAKEN;
 }
 
-enum worker_answer worker_submit(struct worker_pool *p, uint64_t party, struct http_exchange *ex)
+enum worker_answer worker_submit(struct worker_pool *p, const struct uuid *party,
+                                 struct http_exchange *ex)
 {
+	static const struct uuid nobody = { "" };
 	enum worker_answer answer;
 
 	pthread_mutex_lock(&p->lock);
-	answer = submit(p, party, ex);
+	answer = submit(p, party ? party : &nobody, ex);
 	pthread_mutex_unlock(&p->lock);
 	return answer;
 }

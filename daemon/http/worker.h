@@ -10,6 +10,7 @@
 #define DAEMON_HTTP_WORKER_H
 
 #include "common/err.h"
+#include "common/id.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,7 +40,9 @@ enum worker_answer {
 	WORKER_FULL,       /* the queue is full, or the pool stops; likewise */
 };
 
-enum worker_answer worker_submit(struct worker_pool *p, uint64_t party, struct http_exchange *ex);
+/* party NULL: those whom nobody knows. */
+enum worker_answer worker_submit(struct worker_pool *p, const struct uuid *party,
+                                 struct http_exchange *ex);
 
 /* Let running handlers finish, answer what is queued with 503, end the threads.  Blocks. */
 void worker_stop(struct worker_pool *p);
