@@ -383,6 +383,23 @@ def test_rules_that_cannot_be_kept_end_the_sandbox(run_sandbox):
         demo.ip("address", "del", "198.41.0.77/32", "dev", "lo")
 
 
+def test_the_host_is_watched_until_the_end(run_sandbox):
+    """The input has ended and the sandbox has not: one that is stopped takes its time."""
+    sandbox = run_sandbox()
+    for process in descendants(sandbox.process.pid):
+        process.kill(signal.SIGSTOP)
+    # So that it finds both at once.
+    sandbox.process.send_signal(signal.SIGSTOP)
+    sandbox.hang_up()
+    demo.ip("address", "add", f"{LATER}/32", "dev", "lo")
+    try:
+        sandbox.process.send_signal(signal.SIGCONT)
+        assert sandbox.ended() == 0
+        assert DENIED.search(sandbox.log()), sandbox.log()
+    finally:
+        demo.ip("address", "del", f"{LATER}/32", "dev", "lo")
+
+
 def test_many_changes_at_once(run_sandbox):
     """More than the watch can hold: a new snapshot has them all."""
     sandbox = run_sandbox()

@@ -142,6 +142,13 @@ static int take_routes(struct runner *r, struct err *e)
 	return 0;
 }
 
+static int keep_up(struct runner *r, struct err *e)
+{
+	if (take_routes(r, e) == 0)
+		return 0;
+	return err_wrap(e, "the sandbox ends because its network rules cannot be kept up");
+}
+
 static void take_outputs(struct runner *r)
 {
 	output_read(&r->errors);
@@ -210,16 +217,20 @@ static int box_lost(const struct runner *r, struct err *e)
 /*
  * The daemon hangs up when it sees the guest's output end, too, and may be quicker than
  * the word of what ended it.  A guest that ends because its input did has ended well.
+ * Until it has it may use the network, so the host's routes are watched to its end.
  */
 static int end_with_input(struct runner *r, struct err *e)
 {
 	uint64_t deadline = clock_mono_ms() + LAST_WORD_MS;
-	struct pollfd p = { .fd = r->signals, .events = POLLIN };
+	struct pollfd p[] = { { .fd = r->signals, .events = POLLIN },
+		              { .fd = r->routes, .events = POLLIN } };
 
 	while (r->box != 0 && clock_left_ms(deadline) > 0) {
-		(void)poll(&p, 1, clock_left_ms(deadline));
+		(void)poll(p, ARRAY_LEN(p), clock_left_ms(deadline));
 		if (take_signals(r))
 			return EXIT_ORDERLY;
+		if ((p[1].revents || r->routes_ms) && keep_up(r, e) < 0)
+			return EXIT_LOST;
 	}
 	return r->box != 0 || r->box_ended_well ? EXIT_ORDERLY : box_lost(r, e);
 }
@@ -246,10 +257,8 @@ static int serve_turn(struct runner *r, struct err *e)
 		err_set(e, ECHILD, "slirp4netns ended; the sandbox ends with it");
 		return EXIT_LOST;
 	}
-	if (routes_due(r, p[SOURCE_ROUTES].revents) && take_routes(r, e) < 0) {
-		err_wrap(e, "the sandbox ends because its network rules cannot be kept up");
+	if (routes_due(r, p[SOURCE_ROUTES].revents) && keep_up(r, e) < 0)
 		return EXIT_LOST;
-	}
 	return -1;
 }
 
