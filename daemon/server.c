@@ -171,6 +171,7 @@ static int start_work(struct server *s, struct err *e)
 		return -1;
 	turns.store = s->store;
 	turns.bus = s->bus;
+	turns.roster = s->roster;
 	turns.sandboxes = s->sandboxes;
 	return turns_start(&turns, &s->turns, e);
 }

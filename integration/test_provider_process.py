@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+import uuid
 
 import pytest
 
@@ -125,6 +126,12 @@ def test_a_model_that_is_taken_away(make_daemon, provider):
     client = daemon.client("acme")
     kept, lost = client.session(model="responses"), client.session(model="messages")
     assert client.run(lost, "say it").status == "completed"
+    body = {"input": "again", "clientRequestId": str(uuid.uuid4())}
+    known = client.call("POST", f"/v1/sessions/{lost}/turns", body, 202)["id"]
+    assert client.wait(known).status == "completed"
+    provider.will("thinking-and-calls")
+    waiting = client.start(client.session(model="messages", approvals="ask"), "look")
+    client.wait_for(waiting, "waiting_for_input")
     tenants = [t.entry() for t in daemon.tenants.values()]
     tenants[0]["models"], tenants[1]["models"] = ["responses"], ["messages"]
     daemon.write_registry({"version": 1, "tenants": tenants})
@@ -132,6 +139,15 @@ def test_a_model_that_is_taken_away(make_daemon, provider):
               f"--state={daemon.state}")
     client.call("POST", f"/v1/sessions/{lost}/turns", {"input": "x"}, 422, "model_not_available")
     client.call("GET", f"/v1/sessions/{lost}")
+    # What was accepted before is answered as before, and what goes on is looked at again.
+    assert client.call("POST", f"/v1/sessions/{lost}/turns", body, 202)["id"] == known
+    client.call("POST", f"/v1/sessions/{lost}/turns", {**body, "input": "other"}, 422,
+                "model_not_available")
+    asked, = client.call("GET", f"/v1/requests?turnId={waiting}")["data"]
+    client.call("POST", f"/v1/requests/{asked['id']}/resolve", {"decision": "allow_once"})
+    outcome = client.wait(waiting)
+    assert (outcome.status, outcome.error["code"]) == ("failed", "model_failed")
+    assert "catalogue" in outcome.error["message"]
     assert client.run(kept, "say it").status == "completed"
     other = daemon.client("globex")
     other.call("POST", f"/v1/sessions/{lost}/turns", {"input": "x"}, 404, "session_not_found")

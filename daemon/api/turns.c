@@ -117,6 +117,15 @@ static bool model_is_allowed(const struct http_request *req, struct http_respons
 	return false;
 }
 
+/* What was accepted before is no new work, whatever the registry says by now. */
+static bool is_known(const struct http_request *req, const struct api *api, struct turn *t)
+{
+	struct err e = ERR_INIT;
+
+	return api_caller(req)->models.given && t->client_request.text[0] &&
+	       turn_find(api->store, api_tenant(req), t, &e) == 0;
+}
+
 void turns_create(const struct http_request *req, struct http_response *res, void *ctx)
 {
 	struct turn t = { 0 };
@@ -129,6 +138,11 @@ void turns_create(const struct http_request *req, struct http_response *res, voi
 	}
 	if (!read_turn(req, res, &t))
 		return;
+	if (is_known(req, api, &t)) {
+		api_json(res, 202, api_turn_json(&t));
+		turn_release(&t);
+		return;
+	}
 	if (!model_is_allowed(req, res, api, &t.session)) {
 		turn_release(&t);
 		return;

@@ -137,3 +137,13 @@ bool roster_declares(struct roster *r, const struct uuid *tenant)
 	unref(r, now);
 	return declared;
 }
+
+bool roster_allows(struct roster *r, const struct uuid *tenant, const char *model)
+{
+	struct registry *now = ref(r);
+	const struct tenant *t = registry_find(now, tenant);
+	bool allowed = !t || registry_model_allowed(t, model);
+
+	unref(r, now);
+	return allowed;
+}

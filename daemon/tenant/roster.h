@@ -44,4 +44,7 @@ bool roster_still(struct roster *r, const struct caller *c);
 
 bool roster_declares(struct roster *r, const struct uuid *tenant);
 
+/* False when the tenant is declared now, and without that model. */
+bool roster_allows(struct roster *r, const struct uuid *tenant, const char *model);
+
 #endif

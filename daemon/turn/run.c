@@ -646,6 +646,11 @@ static enum round prepare(struct run *r, struct err *e)
 	    turn_mark_running(c->store, &r->job->tenant, &r->job->turn, clock_wall_ms(), e) ||
 	    session_get(c->store, &r->job->tenant, &r->job->session, &r->session, e))
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+	if (c->roster && !roster_allows(c->roster, &r->job->tenant, r->session.model)) {
+		(void)err_set(e, MODEL_FAILED, "model %s is not in your catalogue any more",
+		              r->session.model);
+		return ROUND_FAILED;
+	}
 	r->model = model_find(r->session.model);
 	if (!r->model) {
 		(void)err_set(e, MODEL_FAILED, "model %s is not available any more",

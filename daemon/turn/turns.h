@@ -15,6 +15,7 @@
 #include "daemon/sandbox/sandbox.h"
 #include "daemon/store/session.h"
 #include "daemon/store/turn.h"
+#include "daemon/tenant/roster.h"
 
 enum turns_code {
 	TURNS_QUEUE_FULL = ERR_PROGRAM_BASE + 400, /* of the daemon */
@@ -30,6 +31,7 @@ struct turns_conf {
 	struct store *store;
 	struct sandboxes *sandboxes;
 	struct bus *bus;
+	struct roster *roster; /* which models tenants may use; NULL = all */
 	unsigned int max_running;
 	unsigned int max_running_tenant;
 	unsigned int max_queued;
