@@ -370,13 +370,32 @@ def test_faults_of_the_models_are_told(make_daemon, provider):
     assert (done.returncode, done.stdout) == (0, "ok: 2 tenants, 1 model\n")
 
 
+def descriptors(pid):
+    """What each of them is."""
+    return {int(os.path.basename(f)): os.readlink(f) for f in glob.glob(f"/proc/{pid}/fd/*")}
+
+
+def local_sockets():
+    """The other end of each that is connected, both as descriptors name them."""
+    rows = [line.split() for line in output_of("ss", "-xaH").splitlines()]
+    return {f"socket:[{row[5]}]": f"socket:[{row[7]}]" for row in rows if row[7] != "0"}
+
+
 def test_it_is_confined_and_has_nothing_else(make_daemon, provider):
     daemon = make_daemon()
     daemon.start(models=declare(daemon, entry("near", "messages", provider.url)))
     process = courier(daemon)
     assert process.status("Seccomp") == "2" and process.status("NoNewPrivs") == "1"
-    open_files = [os.readlink(f) for f in glob.glob(f"/proc/{process.pid}/fd/*")]
-    assert not [f for f in open_files if f.startswith("/") and not f.startswith(("/dev/null", daemon.log_path))]
+    open_files = descriptors(process.pid)
+    assert [open_files.pop(n) for n in range(3)] == ["/dev/null", *[daemon.log_path] * 2]
+    other_ends = local_sockets()
+    theirs = set(descriptors(daemon.server().pid).values())
+    to_server = [f for f in open_files.values() if other_ends.get(f) in theirs]
+    # libcurl wakes itself up by a pair of sockets, or by an eventfd.
+    own = [f for f in open_files.values() if f == "anon_inode:[eventfd]" or
+           other_ends.get(f) in open_files.values()]
+    assert len(to_server) == 1 and len(own) in (1, 2), open_files
+    assert sorted(open_files.values()) == sorted(to_server + own), open_files
     daemon.client("acme").call("GET", "/v1/models")
     assert daemon.stop() == 0
 
