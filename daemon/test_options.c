@@ -81,7 +81,7 @@ static void test_defaults(void **state)
 	assert_int_equal(o.max_event_streams, 1024);
 	assert_int_equal(o.max_event_streams_per_tenant, 256);
 	assert_int_equal(o.event_replay_limit, 1000);
-	assert_int_equal(o.max_request_bytes, 1048576);
+	assert_int_equal(o.max_request_bytes, 33554432);
 	assert_int_equal(o.request_seconds, 30);
 	assert_int_equal(o.max_db_connections, 16);
 	assert_true(n > 0);

@@ -12,6 +12,7 @@ import pytest  # noqa: E402
 
 from contract import CONTRACT  # noqa: E402
 from daemon import SANITIZER, TENANTS, Daemon  # noqa: E402
+from provider.server import Provider  # noqa: E402
 from world import World  # noqa: E402
 
 LOG_LINES = 40
@@ -64,6 +65,14 @@ def make_daemon(world):
     world.expect_nobody()
     for daemon in made:
         shutil.rmtree(daemon.var, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def provider():
+    """Where models of providers are asked; on loopback."""
+    server = Provider()
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import re
 ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 PATH = f"{ROOT}/daemon/api/openapi.json"
 
-ANNOTATIONS = {"description", "default", "example"}
+ANNOTATIONS = {"contentEncoding", "description", "default", "example"}
 TRANSPORT_HEADERS = {"content-type", "content-length", "connection", "date"}
 ABSENT = object()
 

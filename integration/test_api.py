@@ -17,7 +17,7 @@ from world import demo
 
 UUID7 = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
 OPEN = {"/healthz", "/readyz", "/openapi.json"}
-MAX_BODY = 1048576
+MAX_BODY = 33554432
 
 
 def a_path(path, value=None):

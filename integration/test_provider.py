@@ -11,15 +11,8 @@ import pytest
 
 from daemon import Daemon
 from provider.models import DIALECTS, KEY, ask, declare, entry
-from provider.server import Call, Forever, Hang, Play, Provider, Raw, Say
+from provider.server import Call, Forever, Hang, Play, Raw, Say
 from world import eventually
-
-
-@pytest.fixture(scope="module")
-def provider():
-    server = Provider()
-    yield server
-    server.close()
 
 
 @pytest.fixture(scope="module")

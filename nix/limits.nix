@@ -129,8 +129,8 @@
     option = "max-request-bytes";
     min = 1024;
     max = 33554432;
-    default = 1048576;
-    text = "Largest body of a request, in bytes.";
+    default = 33554432;
+    text = "Largest body of a request, in bytes; all bodies together: eight times that.";
   };
   requestSeconds = {
     option = "request-seconds";

@@ -53,6 +53,7 @@ static struct json *turn_json(const struct turn *t, const struct item_list *list
 		json_put(o, "error", error_json(t));
 	else
 		json_put_null(o, "error");
+	public_put_attachments(o, t);
 	json_put(o, "items", items);
 	json_put(o, "displayItems", display);
 	json_put_bool(o, "projectionTruncated", budget->exceeded || list->count == ITEMS_SHOWN);

@@ -76,6 +76,16 @@ void public_put_arguments(struct json *o, const char *key, const struct item *ca
 
 /* -- items ------------------------------------------------------------------------------ */
 
+void public_put_attachments(struct json *o, const struct turn *t)
+{
+	struct json *list = NULL;
+	struct err e = ERR_INIT;
+
+	if (!t->attachments || json_parse(t->attachments, strlen(t->attachments), &list, &e))
+		list = json_new_array();
+	json_put(o, "attachments", list);
+}
+
 struct json *public_details(const struct item *result)
 {
 	struct json *details = NULL;

@@ -35,6 +35,9 @@ struct json *public_item(const struct item *item, struct public_budget *budget);
 void public_put_arguments(struct json *o, const char *key, const struct item *call,
                           size_t max_chars);
 
+/* "attachments": what came with the turn, but for its bytes. */
+void public_put_attachments(struct json *o, const struct turn *t);
+
 /* What a tool call came to; NULL when that is not known.  Owned by the caller. */
 struct json *public_details(const struct item *result);
 

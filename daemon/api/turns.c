@@ -1,6 +1,7 @@
 #include "daemon/api/turns.h"
 
 #include "daemon/api/api.h"
+#include "daemon/api/attachments.h"
 #include "daemon/api/public.h"
 #include "daemon/turn/output.h"
 
@@ -21,6 +22,7 @@ static struct json *turn_json(const struct turn *t, size_t input_len)
 	json_put_str(o, "status", turn_state_name(t->state));
 	json_put_strn(o, "input", t->input, input_len);
 	json_put_bool(o, "inputTruncated", t->input[input_len] != '\0');
+	public_put_attachments(o, t);
 	json_put_time(o, "createdAt", t->created_ms);
 	json_put_time(o, "startedAt", t->started_ms);
 	json_put_time(o, "finishedAt", t->finished_ms);
@@ -73,11 +75,14 @@ static bool blank(const char *text)
 	return text[strspn(text, " \t\r\n\v\f")] == '\0';
 }
 
-static bool read_turn(const struct http_request *req, struct http_response *res, struct turn *t)
+static bool read_turn(const struct http_request *req, struct http_response *res, struct turn *t,
+                      struct attachments *attached)
 {
 	static const struct json_field fields[] = {
 		{ "clientRequestId", JSON_STRING, false, true },
 		{ "input", JSON_STRING, true, false },
+		{ "images", JSON_ARRAY, false, true },
+		{ "files", JSON_ARRAY, false, true },
 	};
 	const struct json *v[ARRAY_LEN(fields)];
 	auto_json struct json *doc = NULL;
@@ -90,10 +95,13 @@ static bool read_turn(const struct http_request *req, struct http_response *res,
 		http_error(req, res, 422, "empty_input", "input: nothing but white space");
 		return false;
 	}
+	if (!attachments_read(req, res, v[2], v[3], attached))
+		return false;
 	t->input = strdup(json_str(v[1]));
-	if (!t->input)
-		http_error(req, res, 500, "internal_error", "no memory for the input");
-	return t->input != NULL;
+	if (t->input && attachments_put(attached, t))
+		return true;
+	http_error(req, res, 500, "internal_error", "no memory for the input");
+	return false;
 }
 
 /* The registry may have changed since the session was made. */
@@ -128,6 +136,7 @@ static bool is_known(const struct http_request *req, const struct api *api, stru
 
 void turns_create(const struct http_request *req, struct http_response *res, void *ctx)
 {
+	auto_attachments struct attachments attached = { .count = 0 };
 	struct turn t = { 0 };
 	struct api *api = ctx;
 	struct err e = ERR_INIT;
@@ -136,8 +145,10 @@ void turns_create(const struct http_request *req, struct http_response *res, voi
 		api_not_found(req, res, "session");
 		return;
 	}
-	if (!read_turn(req, res, &t))
+	if (!read_turn(req, res, &t, &attached)) {
+		turn_release(&t);
 		return;
+	}
 	if (is_known(req, api, &t)) {
 		api_json(res, 202, api_turn_json(&t));
 		turn_release(&t);

@@ -52,6 +52,35 @@ struct http_exchange *exchange_new(struct http_server *s, struct MHD_Connection 
 	return ex;
 }
 
+/* NULL = one of those whom nobody knows, who are one party. */
+static const struct uuid *party_of(const struct http_exchange *ex)
+{
+	const struct http_conf *conf = &ex->server->conf;
+
+	if (!conf->party || !ex->req.principal)
+		return NULL;
+	return conf->party(conf->ctx, ex->req.principal);
+}
+
+/* Whose share of the room for bodies this one takes; they outlive their principals. */
+static struct uuid payer_of(const struct http_exchange *ex)
+{
+	const struct uuid *party = party_of(ex);
+
+	if (party)
+		return *party;
+	return (struct uuid){ .text = { ex->req.principal ? '*' : '\0' } };
+}
+
+static void release_body(struct http_exchange *ex)
+{
+	budget_give(&ex->server->bodies, &ex->body_party, ex->body_taken);
+	ex->body_taken = 0;
+	ex->req.body = "";
+	ex->req.body_len = 0;
+	buf_release(&ex->body);
+}
+
 static void close_source(struct http_exchange *ex)
 {
 	struct stream_source *source = &ex->res.stream;
@@ -73,7 +102,7 @@ void exchange_free(struct http_exchange *ex)
 	if (ex->req.principal && !ex->stream_out && conf->release)
 		conf->release(conf->ctx, ex->req.principal);
 	buf_release(&ex->res.body);
-	buf_release(&ex->body);
+	release_body(ex);
 	free(ex);
 }
 
@@ -144,6 +173,7 @@ static enum MHD_Result answer(struct http_exchange *ex)
 	struct MHD_Response *r;
 	enum MHD_Result queued;
 
+	release_body(ex);
 	if (ex->res.stream.next)
 		admit_stream(ex);
 	r = ex->res.stream.next ? stream_response(ex) : response_build(ex);
@@ -231,12 +261,33 @@ static bool admit(struct http_exchange *ex)
 	return true;
 }
 
+static void refuse_bodies(struct http_exchange *ex)
+{
+	http_error(&ex->req, &ex->res, 503, "busy",
+	           "the bodies of requests that are under way take up the room for them");
+	http_set_header(&ex->res, "Retry-After", "1");
+}
+
+/* Have room for a body of so many bytes.  False with the answer in ex->res. */
+static bool take_room(struct http_exchange *ex, uint64_t len)
+{
+	if (len <= ex->body_taken)
+		return true;
+	ex->body_party = payer_of(ex);
+	if (budget_take(&ex->server->bodies, &ex->body_party, len - ex->body_taken)) {
+		ex->body_taken = len;
+		return true;
+	}
+	refuse_bodies(ex);
+	return false;
+}
+
 static enum MHD_Result take_head(struct http_exchange *ex, const char *method, const char *url,
                                  const char *version)
 {
 	if (!request_check(ex, method, url, version))
 		return answer_and_close(ex);
-	ex->refused = !admit(ex);
+	ex->refused = !admit(ex) || !take_room(ex, ex->head.length);
 	if (ex->refused && ex->head.has_body)
 		return answer_and_close(ex);
 	ex->stage = STAGE_BODY;
@@ -244,15 +295,28 @@ static enum MHD_Result take_head(struct http_exchange *ex, const char *method, c
 }
 
 /* -- body ------------------------------------------------------------------------------ */
+static bool add_body(struct http_exchange *ex, const char *data, size_t len)
+{
+	size_t max = ex->server->conf.max_body;
+
+	if (len <= max - ex->body.len && !take_room(ex, ex->body.len + len))
+		return false;
+	buf_add(&ex->body, data, len);
+	if (!buf_failed(&ex->body))
+		return true;
+	http_error(&ex->req, &ex->res, 413, "request_too_large",
+	           "the body may have at most %zu bytes", max);
+	return false;
+}
+
 static enum MHD_Result take_body(struct http_exchange *ex, const char *data, size_t *len)
 {
-	buf_add(&ex->body, data, *len);
+	bool added = add_body(ex, data, *len);
+
 	*len = 0;
-	if (!buf_failed(&ex->body))
+	if (added)
 		return MHD_YES;
 	/* Only a chunked body gets here, and libmicrohttpd takes no answer in its middle. */
-	http_error(&ex->req, &ex->res, 413, "request_too_large",
-	           "the body may have at most %zu bytes", ex->server->conf.max_body);
 	response_send_raw(ex, ex->connection->fd);
 	ex->connection->linger = true;
 	return MHD_NO;
@@ -261,16 +325,6 @@ static enum MHD_Result take_body(struct http_exchange *ex, const char *data, siz
 void exchange_run(struct http_exchange *ex)
 {
 	ex->route->handle(&ex->req, &ex->res, ex->server->conf.ctx);
-}
-
-/* NULL = one of those whom nobody knows, who are one party. */
-static const struct uuid *party_of(const struct http_exchange *ex)
-{
-	const struct http_conf *conf = &ex->server->conf;
-
-	if (!conf->party || !ex->req.principal)
-		return NULL;
-	return conf->party(conf->ctx, ex->req.principal);
 }
 
 static enum MHD_Result refuse_busy(struct http_exchange *ex, enum worker_answer why)

@@ -8,6 +8,7 @@
 #ifndef DAEMON_HTTP_EXCHANGE_H
 #define DAEMON_HTTP_EXCHANGE_H
 
+#include "common/id.h"
 #include "daemon/http/http.h"
 
 #include <microhttpd.h>
@@ -52,9 +53,11 @@ struct http_exchange {
 	struct http_request req;
 	struct http_response res;
 	struct buf body;
-	const char *cors; /* the origin that may read the answer, as it was listed; or NULL */
-	bool refused;     /* res holds an answer from before the handler */
-	bool stream_out;  /* the stream thread owns res.stream now */
+	size_t body_taken;      /* of the server's budget, ... */
+	struct uuid body_party; /* ... for whom */
+	const char *cors;       /* the origin that may read the answer, as it was listed; or NULL */
+	bool refused;           /* res holds an answer from before the handler */
+	bool stream_out;        /* the stream thread owns res.stream now */
 	bool stream_slot;
 	struct {
 		const char *name, *value;

@@ -8,7 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#define LINGER_BYTES 4194304 /* read and dropped at most, for one socket */
+#define LINGER_BYTES 67108864 /* read and dropped at most, for one socket */
 
 struct lingerer {
 	struct lingerer *next;

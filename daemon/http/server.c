@@ -364,6 +364,7 @@ int http_start(const struct http_conf *conf, struct http_server **ret, struct er
 	linger_init(&s->linger, -1);
 	pthread_mutex_init(&s->done_lock, NULL);
 	set_defaults(&s->conf);
+	s->bodies.max_body = s->conf.max_body;
 	if (check_limits(&s->conf, e) < 0 || open_listener(s, e) < 0 || open_loop(s, e) < 0 ||
 	    start_threads_without_signals(s, e) < 0) {
 		http_stop(&s);

@@ -8,6 +8,7 @@
 #ifndef DAEMON_HTTP_SERVER_H
 #define DAEMON_HTTP_SERVER_H
 
+#include "daemon/http/budget.h"
 #include "daemon/http/exchange.h"
 #include "daemon/http/linger.h"
 #include "daemon/http/stream.h"
@@ -46,6 +47,7 @@ struct http_server {
 	struct http_exchange *done, **done_tail;
 
 	/* of the loop thread */
+	struct budget bodies;
 	struct linger_list linger;
 	struct connection *connections;
 	uint64_t sweep_ms;    /* no deadline is earlier */

@@ -9,6 +9,8 @@
 #include "daemon/model/fault.h"
 
 #include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void put_body(struct json *o, const char *key, const struct item *item)
@@ -38,6 +40,37 @@ static struct json *text_part(const char *type, const struct item *item)
 
 	put_body(part, "text", item);
 	return part;
+}
+
+/* The prefix and the image in base64. */
+static void put_image(struct json *o, const char *key, const char *prefix,
+                      const struct model_image *image)
+{
+	size_t size = sodium_base64_encoded_len(image->len, sodium_base64_VARIANT_ORIGINAL);
+	auto_buf struct buf text = BUF_INIT(strlen(prefix) + size);
+	char *at;
+
+	buf_adds(&text, prefix);
+	at = buf_extend(&text, size - 1); /* size counts the NUL, which a buffer has anyway */
+	if (!at)
+		abort(); /* as the JSON that it becomes part of does */
+	(void)sodium_bin2base64(at, size, (const unsigned char *)image->data, image->len,
+	                        sodium_base64_VARIANT_ORIGINAL);
+	json_put_strn(o, key, text.data, text.len);
+}
+
+static void put_data_url(struct json *o, const char *key, const struct model_image *image)
+{
+	auto_buf struct buf prefix = BUF_INIT(512);
+
+	buf_addf(&prefix, "data:%s;base64,", image->type);
+	put_image(o, key, prefix.data ? prefix.data : "", image);
+}
+
+/* NULL = the item is not the input, or no image came with it. */
+static const struct model_image *image_of(const struct model_prompt *p, const struct item *item)
+{
+	return p->image.data && item == p->transcript->items ? &p->image : NULL;
 }
 
 static void push_message(struct json *messages, const char *role, const char *key,
@@ -122,19 +155,35 @@ static void chat_answer(struct json *messages, const struct item_list *list, siz
 		json_free(&message);
 }
 
-static void chat_item(struct json *messages, const struct item *item)
+static struct json *chat_parts(const struct item *item, const struct model_image *image)
 {
+	struct json *parts = json_new_array(), *part = typed("image_url"), *url = json_new_object();
+
+	json_push(parts, text_part("text", item));
+	put_data_url(url, "url", image);
+	json_put(part, "image_url", url);
+	json_push(parts, part);
+	return parts;
+}
+
+static void chat_item(struct json *messages, const struct model_prompt *p, const struct item *item)
+{
+	const struct model_image *image = image_of(p, item);
 	struct json *message = json_new_object();
 
 	json_put_str(message, "role", item->kind == ITEM_USER ? "user" : "tool");
 	if (item->kind == ITEM_TOOL_RESULT)
 		json_put_str(message, "tool_call_id", item->call_id);
-	put_body(message, "content", item);
+	if (image)
+		json_put(message, "content", chat_parts(item, image));
+	else
+		put_body(message, "content", item);
 	json_push(messages, message);
 }
 
-static void chat_messages(struct json *messages, const struct item_list *list)
+static void chat_messages(struct json *messages, const struct model_prompt *p)
 {
+	const struct item_list *list = p->transcript;
 	size_t end;
 
 	for (size_t at = 0; at < list->count; at = end) {
@@ -142,7 +191,7 @@ static void chat_messages(struct json *messages, const struct item_list *list)
 
 		end = kind == ITEM_TOOL_RESULT ? at + 1 : span_end(list, at);
 		if (kind == ITEM_USER || kind == ITEM_TOOL_RESULT)
-			chat_item(messages, &list->items[at]);
+			chat_item(messages, p, &list->items[at]);
 		else
 			chat_answer(messages, list, at, end);
 	}
@@ -161,7 +210,7 @@ static void write_chat(struct json *o, const struct model_prompt *p, const struc
 		json_put_str(system, "content", p->system);
 		json_push(messages, system);
 	}
-	chat_messages(messages, p->transcript);
+	chat_messages(messages, p);
 	json_put(o, "messages", messages);
 }
 
@@ -194,11 +243,24 @@ static struct json *responses_result(const struct item *item)
 	return result;
 }
 
-static void responses_item(struct json *input, const struct item *item)
+static struct json *responses_input(const struct item *item, const struct model_image *image)
+{
+	struct json *content = one_part("input_text", item), *part;
+
+	if (image) {
+		part = typed("input_image");
+		put_data_url(part, "image_url", image);
+		json_push(content, part);
+	}
+	return content;
+}
+
+static void responses_item(struct json *input, const struct model_prompt *p,
+                           const struct item *item)
 {
 	switch (item->kind) {
 	case ITEM_USER:
-		push_message(input, "user", "content", one_part("input_text", item));
+		push_message(input, "user", "content", responses_input(item, image_of(p, item)));
 		break;
 	case ITEM_ASSISTANT:
 		push_message(input, "assistant", "content", one_part("output_text", item));
@@ -224,7 +286,7 @@ static void write_responses(struct json *o, const struct model_prompt *p,
 		json_put_str(o, "instructions", p->system);
 	for (size_t i = 0; i < p->transcript->count; i++)
 		if (is_told(p->transcript, &p->transcript->items[i]))
-			responses_item(input, &p->transcript->items[i]);
+			responses_item(input, p, &p->transcript->items[i]);
 	json_put(o, "input", input);
 }
 
@@ -264,14 +326,25 @@ static struct json *messages_block(const struct item *item)
 	return block;
 }
 
+static struct json *messages_image(const struct model_image *image)
+{
+	struct json *block = typed("image"), *source = typed("base64");
+
+	json_put_str(source, "media_type", image->type);
+	put_image(source, "data", "", image);
+	json_put(block, "source", source);
+	return block;
+}
+
 /* So that the next request pays little for what this one has said. */
 static void mark_cached(struct json *block)
 {
 	json_put(block, "cache_control", typed("ephemeral"));
 }
 
-static void messages_list(struct json *messages, const struct item_list *list)
+static void messages_list(struct json *messages, const struct model_prompt *p)
 {
+	const struct item_list *list = p->transcript;
 	struct json *last = NULL;
 	size_t end;
 
@@ -284,6 +357,8 @@ static void messages_list(struct json *messages, const struct item_list *list)
 		for (size_t i = at; i < end; i++) {
 			if (!is_told(list, &list->items[i]))
 				continue;
+			if (image_of(p, &list->items[i]))
+				json_push(content, messages_image(&p->image));
 			last = messages_block(&list->items[i]);
 			json_push(content, last);
 		}
@@ -304,7 +379,7 @@ static void write_messages(struct json *o, const struct model_prompt *p,
 	json_put_int(o, "max_tokens", to->max_output_tokens);
 	if (p->system)
 		json_put_str(o, "system", p->system);
-	messages_list(messages, p->transcript);
+	messages_list(messages, p);
 	json_put(o, "messages", messages);
 }
 

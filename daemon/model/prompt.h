@@ -21,12 +21,19 @@ struct model_tool {
 	const char *schema; /* JSON Schema of the arguments, as text */
 };
 
+struct model_image {
+	const char *type; /* media type */
+	char *data;       /* NULL = none */
+	size_t len;
+};
+
 struct model_prompt {
-	const struct item_list *transcript;
-	const char *system; /* NULL = none */
+	const struct item_list *transcript; /* the first item is the input */
+	const char *system;                 /* NULL = none */
 	const struct model_tool *tools;
 	size_t tool_count;
 	size_t answer_max; /* bytes of text and arguments in the answer; 0 = as many as there are */
+	struct model_image image; /* that came with the input */
 };
 
 struct prompt_target {

@@ -60,6 +60,44 @@ static void write_prompt(enum dialect dialect, const char *wanted)
 	assert_int_equal(json_check(out.data, out.len, &e), 0);
 }
 
+/* The input again, with an image of three bytes: what stands for it in each format. */
+static void with_image(enum dialect dialect, const char *wanted)
+{
+	auto_buf struct buf out = BUF_INIT(PROMPT_BYTES_MAX);
+	struct item_list transcript = { NULL, 0 };
+	char data[] = "\xff\xd8\xff";
+	const struct model_prompt p = { .transcript = &transcript,
+		                        .image = { "image/jpeg", data, 3 } };
+	const struct prompt_target to = { dialect, "m", 100 };
+	struct err e = ERR_INIT;
+
+	add(&transcript, ITEM_USER, "first", "");
+	add(&transcript, ITEM_ASSISTANT, "I look.", "");
+	add(&transcript, ITEM_USER, "second", "");
+	assert_int_equal(prompt_write(&p, &to, &out, &e), 0);
+	assert_int_equal(json_check(out.data, out.len, &e), 0);
+	assert_non_null(strstr(out.data, wanted));
+	assert_null(strstr(strstr(out.data, "I look."), "/9j/"));
+	item_list_release(&transcript);
+}
+
+static void an_image(void **state)
+{
+	(void)state;
+	with_image(
+		DIALECT_CHAT,
+		"{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"first\"},{\"type\":"
+		"\"image_url\",\"image_url\":{\"url\":\"data:image/jpeg;base64,/9j/\"}}]}");
+	with_image(DIALECT_RESPONSES,
+	           "{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"first\"},"
+	           "{\"type\":\"input_image\",\"image_url\":\"data:image/jpeg;base64,/9j/\"}]}");
+	with_image(
+		DIALECT_MESSAGES,
+		"{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":"
+		"\"base64\",\"media_type\":\"image/jpeg\",\"data\":\"/9j/\"}},{\"type\":\"text\","
+		"\"text\":\"first\"}]}");
+}
+
 static void chat_completions(void **state)
 {
 	(void)state;
@@ -273,6 +311,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(chat_completions),
+		cmocka_unit_test(an_image),
 		cmocka_unit_test(responses),
 		cmocka_unit_test(messages),
 		cmocka_unit_test(a_conversation_is_bounded),

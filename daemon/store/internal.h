@@ -134,6 +134,10 @@ int turn_set_state(struct pg *pg, const struct uuid *id, enum turn_state state, 
 
 int item_next_seq(struct pg *pg, const struct uuid *turn, uint32_t *ret, struct err *e) must_check;
 
+/* number: from 1 on. */
+int attachment_put(struct pg *pg, const struct uuid *turn, int number, const struct attachment *in,
+                   struct err *e) must_check;
+
 /* Insert at in->seq; answers is the seq of the call for a result. */
 int item_put(struct pg *pg, const struct uuid *turn, const struct item *in, const uint32_t *answers,
              struct err *e) must_check;

@@ -100,6 +100,7 @@ static int rewrite(struct pg *pg, const struct tenant_db *db, struct err *e)
 	if (pg_script(pg, "SET lock_timeout = '2s'", e) < 0 ||
 	    pg_script(pg, "VACUUM (FULL) app.item", e) < 0 ||
 	    pg_script(pg, "VACUUM (FULL) app.request", e) < 0 ||
+	    pg_script(pg, "VACUUM (FULL) app.attachment", e) < 0 ||
 	    pg_script(pg, "VACUUM (FULL) app.turn", e) < 0)
 		return -1;
 	return pg_script(pg, "VACUUM (FULL) app.session", e);

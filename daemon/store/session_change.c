@@ -81,12 +81,13 @@ static int count_bytes(struct pg *pg, const struct uuid *id, uint64_t *ret, stru
 {
 	auto_rows struct pg_rows *rows = NULL;
 
-	if (pg_query(pg,
-	             "SELECT (coalesce((SELECT sum(pg_column_size(input)) FROM app.turn "
-	             "WHERE session = $1), 0) + coalesce((SELECT sum(pg_column_size(body)) "
-	             "FROM app.item WHERE turn IN (SELECT id FROM app.turn WHERE session = $1)), "
-	             "0))::bigint",
-	             PG_PARAMS(pg_uuid(id)), &rows, e) < 0)
+	if (pg_query(
+		    pg,
+		    "SELECT (coalesce((SELECT sum(pg_column_size(input) + attachment_bytes) FROM app.turn "
+		    "WHERE session = $1), 0) + coalesce((SELECT sum(pg_column_size(body)) "
+		    "FROM app.item WHERE turn IN (SELECT id FROM app.turn WHERE session = $1)), "
+		    "0))::bigint",
+		    PG_PARAMS(pg_uuid(id)), &rows, e) < 0)
 		return -1;
 	*ret = (uint64_t)pg_get_int(rows, 0, 0);
 	return pg_rows_check(rows, "size", e);
@@ -135,13 +136,14 @@ static int check_fork(struct pg *pg, const struct job *j, struct err *e)
 	const struct session_fork *f = j->fork;
 	int64_t turns, bytes;
 
-	if (pg_query(pg,
-	             "WITH chosen AS (SELECT id, octet_length(input)::bigint AS n FROM app.turn "
-	             "WHERE session = $1 ORDER BY created_ms, id LIMIT $2) "
-	             "SELECT count(*), (coalesce(sum(n), 0) + coalesce((SELECT sum(256 + "
-	             "octet_length(body)) FROM app.item WHERE turn IN (SELECT id FROM chosen)), "
-	             "0))::bigint FROM chosen",
-	             PG_PARAMS(pg_uuid(&f->source), copied(f)), &rows, e) < 0)
+	if (pg_query(
+		    pg,
+		    "WITH chosen AS (SELECT id, octet_length(input) + attachment_bytes AS n FROM app.turn "
+		    "WHERE session = $1 ORDER BY created_ms, id LIMIT $2) "
+		    "SELECT count(*), (coalesce(sum(n), 0) + coalesce((SELECT sum(256 + "
+		    "octet_length(body)) FROM app.item WHERE turn IN (SELECT id FROM chosen)), "
+		    "0))::bigint FROM chosen",
+		    PG_PARAMS(pg_uuid(&f->source), copied(f)), &rows, e) < 0)
 		return -1;
 	turns = pg_get_int(rows, 0, 0);
 	bytes = pg_get_int(rows, 0, 1);
@@ -162,9 +164,12 @@ static int copy_turns(struct pg *pg, const struct job *j, struct err *e)
 		"12, '0') || '7' || substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid "
 		"AS copy FROM app.turn WHERE session = $1 ORDER BY created_ms, id LIMIT $3), "
 		"turns AS (INSERT INTO app.turn (id, session, state, cancel_requested, created_ms, "
-		"started_ms, finished_ms, error_code, error, input) SELECT copy, $2, state, "
-		"cancel_requested, created_ms, started_ms, finished_ms, error_code, error, input "
-		"FROM app.turn JOIN chosen ON original = id) "
+		"started_ms, finished_ms, error_code, error, input, attachments, attachment_bytes) "
+		"SELECT copy, $2, state, cancel_requested, created_ms, started_ms, finished_ms, "
+		"error_code, error, input, attachments, attachment_bytes "
+		"FROM app.turn JOIN chosen ON original = id), "
+		"attached AS (INSERT INTO app.attachment (turn, number, data) SELECT copy, number, "
+		"data FROM app.attachment JOIN chosen ON original = turn) "
 		"INSERT INTO app.item (turn, seq, kind, call_id, tool, call_state, answers, lossy, "
 		"truncated, total_bytes, body, details) SELECT copy, seq, kind, call_id, tool, "
 		"call_state, answers, lossy, truncated, total_bytes, body, details "

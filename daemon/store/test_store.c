@@ -279,6 +279,36 @@ static void turn_round_trips(void **state)
 	turn_release(&t);
 }
 
+static void attachments_round_trip(void **state)
+{
+	char bytes[] = "\0\xff\n", more[] = "x";
+	const struct attachment given[] = { { bytes, 3 }, { more, 1 } };
+	struct session s = new_session(&acme);
+	struct turn t = turn_of(&s, "x"), out;
+	struct attachment got;
+	bool existing = true;
+
+	(void)state;
+	t.attachments = strdup("[1,2]");
+	t.attachment_bytes = 4;
+	t.attached = given;
+	t.attached_count = 2;
+	assert_ok(turn_insert(store, &acme, &t, &existing, &e));
+	assert_ok(turn_get(store, &acme, &t.id, &out, &e));
+	assert_string_equal(out.attachments, "[1,2]");
+	assert_int_equal(out.attachment_bytes, 4);
+	turn_release(&out);
+	for (int i = 0; i < 2; i++) {
+		assert_ok(turn_attachment(store, &acme, &t.id, i + 1, &got, &e));
+		assert_int_equal(got.len, given[i].len);
+		assert_memory_equal(got.data, given[i].data, got.len);
+		free(got.data);
+	}
+	assert_code(turn_attachment(store, &acme, &t.id, 3, &got, &e), STORE_CORRUPT);
+	assert_code(turn_attachment(store, &globex, &t.id, 1, &got, &e), STORE_CORRUPT);
+	turn_release(&t);
+}
+
 static void turn_needs_a_session_that_is_free(void **state)
 {
 	struct session s = new_session(&acme), none = { .id = uuid_new() };
@@ -744,6 +774,7 @@ int main(void)
 		cmocka_unit_test(tenants_do_not_see_each_other),
 		cmocka_unit_test(sessions_are_listed_by_pages),
 		cmocka_unit_test(turn_round_trips),
+		cmocka_unit_test(attachments_round_trip),
 		cmocka_unit_test(turn_needs_a_session_that_is_free),
 		cmocka_unit_test(client_request_is_idempotent),
 		cmocka_unit_test(turn_goes_through_its_states),

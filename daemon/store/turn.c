@@ -29,14 +29,15 @@ bool turn_state_terminal(enum turn_state state)
 void turn_release(struct turn *t)
 {
 	free(t->input);
-	t->input = NULL;
+	free(t->attachments);
+	t->input = t->attachments = NULL;
 }
 
 /* -- reading -- */
 
 #define COLUMNS                                                                          \
 	"id, session, client_request, state, cancel_requested, created_ms, started_ms, " \
-	"finished_ms, error_code, error, input"
+	"finished_ms, error_code, error, input, attachments, attachment_bytes"
 
 static int decode_state(struct pg_rows *rows, int row, int column, enum turn_state *ret,
                         struct err *e)
@@ -68,10 +69,16 @@ static int decode(struct pg_rows *rows, int row, struct turn *ret, struct err *e
 	ret->finished_ms = pg_get_ms(rows, row, 7);
 	pg_get_text(rows, row, 8, ret->error_code, sizeof(ret->error_code));
 	pg_get_text(rows, row, 9, ret->error, sizeof(ret->error));
+	ret->attachment_bytes = (size_t)pg_get_int(rows, row, 12);
 	if (pg_rows_check(rows, "turn", e) < 0)
 		return -1;
 	ret->input = pg_get_bytes(rows, row, 10, &len);
-	return ret->input ? 0 : err_set(e, STORE_UNAVAILABLE, "no memory for a turn");
+	ret->attachments = pg_get_bytes(rows, row, 11, &len);
+	if (ret->input && (ret->attachments || !ret->attachment_bytes))
+		return 0;
+	turn_release(ret);
+	(void)err_set(e, STORE_UNAVAILABLE, "no memory for a turn");
+	return -1;
 }
 
 int turn_get(struct store *s, const struct uuid *tenant, const struct uuid *id, struct turn *ret,
@@ -113,9 +120,10 @@ int turn_each_unfinished(struct store *s, const struct uuid *tenant,
 }
 
 /* As COLUMNS, with the beginning of the input. */
-#define SHOWN                                                                            \
-	"id, session, client_request, state, cancel_requested, created_ms, started_ms, " \
-	"finished_ms, error_code, error, substring(input from 1 for 65536)"
+#define SHOWN                                                                              \
+	"id, session, client_request, state, cancel_requested, created_ms, started_ms, "   \
+	"finished_ms, error_code, error, substring(input from 1 for 65536), attachments, " \
+	"attachment_bytes"
 _Static_assert(TURN_INPUT_SHOWN == 65536, "as in SHOWN");
 
 static int select_page(struct store *s, const struct uuid *tenant, const struct turn_page *page,
@@ -252,6 +260,12 @@ struct insertion {
 	struct turn stored; /* owned; filled when existing */
 };
 
+/* The digests in it stand for the bytes. */
+static const char *said(const char *attachments)
+{
+	return attachments ? attachments : "";
+}
+
 /* Look for a turn with the same client request id. */
 static int find_existing(struct pg *pg, struct insertion *in, struct err *e)
 {
@@ -268,7 +282,8 @@ static int find_existing(struct pg *pg, struct insertion *in, struct err *e)
 	if (decode(rows, 0, &in->stored, e) < 0)
 		return -1;
 	if (!uuid_equal(&in->stored.session, &in->t->session) ||
-	    strcmp(in->stored.input, in->t->input) != 0)
+	    strcmp(in->stored.input, in->t->input) != 0 ||
+	    strcmp(said(in->stored.attachments), said(in->t->attachments)) != 0)
 		return err_set(e, STORE_KEY_REUSED,
 		               "this client request id was used before with another input");
 	in->existing = true;
@@ -279,15 +294,18 @@ static int find_existing(struct pg *pg, struct insertion *in, struct err *e)
 static int put_row(struct pg *pg, struct turn *t, struct err *e)
 {
 	const char *client = t->client_request.text[0] ? t->client_request.text : NULL;
+	const char *about = t->attachments;
 	auto_rows struct pg_rows *rows = NULL;
 
 	if (pg_query(pg,
-	             "INSERT INTO app.turn (id, session, client_request, state, created_ms, input) "
-	             "VALUES ($1, $2, $3, 'queued', greatest($4, (SELECT max(created_ms) + 1 "
-	             "FROM app.turn WHERE session = $2)), $5) RETURNING created_ms",
+	             "INSERT INTO app.turn (id, session, client_request, state, created_ms, input, "
+	             "attachments, attachment_bytes) VALUES ($1, $2, $3, 'queued', greatest($4, "
+	             "(SELECT max(created_ms) + 1 FROM app.turn WHERE session = $2)), $5, $6, $7) "
+	             "RETURNING created_ms",
 	             PG_PARAMS(pg_uuid(&t->id), pg_uuid(&t->session), pg_text(client),
-	                       pg_int((int64_t)t->created_ms),
-	                       pg_bytes(t->input, strlen(t->input))),
+	                       pg_int((int64_t)t->created_ms), pg_bytes(t->input, strlen(t->input)),
+	                       about ? pg_bytes(about, strlen(about)) : pg_text(NULL),
+	                       pg_int((int64_t)t->attachment_bytes)),
 	             &rows, e) < 0)
 		return -1;
 	t->created_ms = pg_get_ms(rows, 0, 0);
@@ -305,6 +323,9 @@ static int put_turn(struct pg *pg, struct turn *t, struct err *e)
 	            "UPDATE app.session SET updated_ms = greatest(updated_ms, $2) WHERE id = $1",
 	            PG_PARAMS(pg_uuid(&t->session), pg_int((int64_t)t->created_ms)), e) < 0)
 		return -1;
+	for (size_t i = 0; i < t->attached_count; i++)
+		if (attachment_put(pg, &t->id, (int)i + 1, &t->attached[i], e) < 0)
+			return -1;
 	return item_put(pg, &t->id, &first, NULL, e);
 }
 
@@ -319,7 +340,8 @@ static int insert(struct pg *pg, void *ctx, struct err *e)
 	if (in->existing)
 		return 0;
 	if (session_check_idle(pg, &in->t->session, e) < 0 ||
-	    room_take(in->store, in->db, pg, 2 * (uint64_t)strlen(in->t->input), e) < 0)
+	    room_take(in->store, in->db, pg,
+	              2 * (uint64_t)strlen(in->t->input) + in->t->attachment_bytes, e) < 0)
 		return -1;
 	return put_turn(pg, in->t, e);
 }
@@ -339,7 +361,7 @@ int turn_insert(struct store *s, const struct uuid *tenant, struct turn *t, bool
 	if (rc == 0 && in.existing) {
 		turn_release(t);
 		*t = in.stored;
-		in.stored.input = NULL;
+		in.stored = (struct turn){ .input = NULL };
 	}
 	turn_release(&in.stored);
 	if (rc < 0)

@@ -35,7 +35,19 @@ struct turn {
 	uint64_t finished_ms; /* 0 = not yet */
 	char error_code[64];  /* "" = none */
 	char error[TURN_ERROR_MAX + 1];
-	char *input; /* owned; UTF-8 without NUL */
+	char *input;                       /* owned; UTF-8 without NUL */
+	char *attachments;                 /* owned; JSON array of what came with it, or NULL */
+	size_t attachment_bytes;           /* all together */
+	const struct attachment *attached; /* turn_insert(): borrowed, ATTACHMENTS_MAX at most */
+	size_t attached_count;
+};
+
+#define ATTACHMENTS_MAX       5
+#define ATTACHMENTS_BYTES_MAX ((size_t)20 << 20) /* of one, and of all of a turn */
+
+struct attachment {
+	char *data; /* owned by whoever filled it */
+	size_t len;
 };
 
 void turn_release(struct turn *t);
@@ -43,8 +55,8 @@ void turn_release(struct turn *t);
 /*
  * Insert a queued turn with its first item (ITEM_USER), after marking the tenant
  * unfinished.  STORE_NOT_FOUND: no such session.  STORE_BUSY: it has an active turn.
- * With a client request id that exists already: same input gives *ret_existing =
- * true and *t filled with the stored turn; another input gives STORE_KEY_REUSED.
+ * With a client request id that exists already: same input and attachments give
+ * *ret_existing = true and *t filled with the stored turn; others give STORE_KEY_REUSED.
  * STORE_TENANT_FULL.  created_ms grows within a session, whatever the clock does.
  */
 int turn_insert(struct store *s, const struct uuid *tenant, struct turn *t, bool *ret_existing,
@@ -58,6 +70,10 @@ int turn_find(struct store *s, const struct uuid *tenant, struct turn *t, struct
 
 int turn_get(struct store *s, const struct uuid *tenant, const struct uuid *id, struct turn *ret,
              struct err *e) must_check;
+
+/* The bytes of what came with a turn, from 1 on in the order of its list. */
+int turn_attachment(struct store *s, const struct uuid *tenant, const struct uuid *turn, int number,
+                    struct attachment *ret, struct err *e) must_check;
 
 /* Where a page of turns begins: those strictly older. */
 struct turn_key {

@@ -199,7 +199,7 @@ static int take_result(struct cancelling *c, struct turn *ret, struct err *e)
 		return -1;
 	}
 	*ret = c->turn;
-	c->turn.input = NULL;
+	c->turn = (struct turn){ .input = NULL };
 	return 0;
 }
 

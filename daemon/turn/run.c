@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "daemon/model/model.h"
 #include "daemon/turn/approval.h"
+#include "daemon/turn/attached.h"
 #include "daemon/turn/offered.h"
 #include "daemon/turn/output.h"
 #include "daemon/turn/queue.h"
@@ -20,6 +21,7 @@
 #include "daemon/turn/tools.h"
 #include "daemon/turn/transcript.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +30,7 @@
 #define ROUNDS_MAX   256 /* answers of the model in one turn */
 #define RETRY_MIN_MS 100
 #define RETRY_MAX_MS 2000
+#define PLACE_TRIES  3 /* more, after a sandbox died under it */
 
 /* What a round came to. */
 enum round {
@@ -43,6 +46,8 @@ struct run {
 	struct session session;
 	const struct model *model;
 	struct transcript transcript;
+	struct attached attached;
+	bool placed;             /* what came with the turn is in the sandbox */
 	const struct item *call; /* the one that runs now, for progress */
 	uint32_t starting; /* the call whose start we tried to commit and that we never ran; 0 =
 	                      none */
@@ -247,10 +252,15 @@ static enum round ask_model(struct run *r, struct err *e)
 	const struct model_sink sink = { publish_text, r, publish_reasoning, publish_discarded };
 	struct model_answer answer = { 0 };
 	enum round round = ROUND_FAILED;
+	int rc = attached_image(&r->attached, r->conf->store, &r->job->tenant, &prompt.image, e);
 
+	if (rc)
+		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
 	prompt.tools = offered_tools(&prompt.tool_count);
 	publish(r, "agent.turn.started", NULL);
-	if (model_respond(r->model, &prompt, &sink, &r->job->cancel, &answer, e))
+	rc = model_respond(r->model, &prompt, &sink, &r->job->cancel, &answer, e);
+	free(prompt.image.data);
+	if (rc)
 		return e->code == MODEL_TOO_LONG ? answer_too_long(left, e) : ROUND_FAILED;
 	if (bytes_of(&answer.items) > left)
 		(void)answer_too_long(left, e);
@@ -548,10 +558,40 @@ static int check_bounds(const struct run *r, struct err *e)
 	return 0;
 }
 
+/*
+ * Before anything of the turn goes on, also after a restart: the sandbox may be another
+ * one.  A sandbox that dies meanwhile is not the file's fault.
+ */
+static enum round place(struct run *r, struct err *e)
+{
+	struct tool_context context = { .sandboxes = r->conf->sandboxes,
+		                        .tenant = &r->job->tenant,
+		                        .cancel = &r->job->cancel };
+	unsigned int ms = RETRY_MIN_MS;
+
+	if (r->placed || !r->attached.list)
+		return ROUND_AGAIN;
+	if (r->job->resumed && prove(r, e) != ROUND_AGAIN)
+		return ROUND_FAILED;
+	for (int tries = 0; attached_write(&r->attached, r->conf->store, &context, e); tries++) {
+		if (e->code == STORE_UNAVAILABLE)
+			return ROUND_STORE;
+		if (e->code != SANDBOX_LOST)
+			return ROUND_FAILED;
+		if (tries == PLACE_TRIES || !wait_retry(r->job, &ms)) {
+			e->code = TURNS_NOT_ATTACHED;
+			return ROUND_FAILED;
+		}
+	}
+	r->placed = true;
+	return ROUND_AGAIN;
+}
+
 static enum round step(struct run *r, struct err *e)
 {
 	const struct item_list *list = &r->transcript.list;
 	const struct item *call = open_call(list);
+	enum round round;
 
 	if (!call && list->count && list->items[list->count - 1].kind == ITEM_ASSISTANT) {
 		r->settled = job_finish(r->job, TURN_COMPLETED, NULL, NULL);
@@ -559,6 +599,9 @@ static enum round step(struct run *r, struct err *e)
 	}
 	if (check_bounds(r, e))
 		return ROUND_FAILED;
+	round = place(r, e);
+	if (round != ROUND_AGAIN)
+		return round;
 	return call ? step_call(r, call, e) : ask_model(r, e);
 }
 
@@ -568,6 +611,10 @@ static enum round run_round(struct run *r, struct err *e)
 
 	if (transcript_read(&r->transcript, r->conf->store, &r->job->tenant, &r->job->turn, e))
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+	if (!attached_tell(&r->attached, &r->transcript)) {
+		(void)err_set(e, ENOMEM, "no memory for what came with the turn");
+		return ROUND_FAILED;
+	}
 	round = step(r, e);
 	if (round != ROUND_AGAIN)
 		transcript_forget(&r->transcript);
@@ -592,6 +639,7 @@ static const struct failure {
 	{ SANDBOX_NO_ROOM, "disk_full", NULL },
 	{ TURNS_WAITING_LIMIT, "waiting_turn_limit", NULL },
 	{ TURNS_TOO_LARGE, "turn_too_large", NULL },
+	{ TURNS_NOT_ATTACHED, "attachment_not_written", NULL },
 	{ MODEL_FAILED, "model_failed", NULL },
 	{ STORE_TENANT_FULL, "tenant_storage_full", NULL },
 	{ 0, "internal_error", "the server failed; its log names the cause beside this turn's id" },
@@ -638,13 +686,26 @@ static void fail(struct run *r, const struct err *e)
 	r->settled = job_finish(r->job, TURN_FAILED, f->name, f->text ? f->text : e->text);
 }
 
+static int read_attached(struct run *r, struct err *e)
+{
+	struct turn t;
+	int rc;
+
+	if (turn_get(r->conf->store, &r->job->tenant, &r->job->turn, &t, e))
+		return -1;
+	rc = attached_read(&r->attached, &t, e);
+	turn_release(&t);
+	return rc;
+}
+
 static enum round prepare(struct run *r, struct err *e)
 {
 	const struct turns_conf *c = r->conf;
 
 	if (reply_catch_up(r->job, e) ||
 	    turn_mark_running(c->store, &r->job->tenant, &r->job->turn, clock_wall_ms(), e) ||
-	    session_get(c->store, &r->job->tenant, &r->job->session, &r->session, e))
+	    session_get(c->store, &r->job->tenant, &r->job->session, &r->session, e) ||
+	    read_attached(r, e))
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
 	if (c->roster && !roster_allows(c->roster, &r->job->tenant, r->session.model)) {
 		(void)err_set(e, MODEL_FAILED, "model %s is not in your catalogue any more",
@@ -696,6 +757,7 @@ bool job_run(struct job *job)
 	enum round round = take_steps(&r, &e);
 
 	transcript_forget(&r.transcript);
+	attached_release(&r.attached);
 	if (atomic_load(&job->abandon))
 		return true;
 	if (round == ROUND_FAILED && cancel_fired(&job->cancel))

@@ -15,6 +15,7 @@ struct transcript {
 	size_t room;  /* items that list has memory for */
 	size_t bytes; /* of all bodies but the input's */
 	bool known;
+	bool told; /* the input says where what came with it is */
 };
 
 /* Read the items unless they are known.  Codes as of turn_items(). */

@@ -154,7 +154,7 @@ int turns_submit(struct turns *ts, const struct uuid *tenant, struct turn *t, st
 	job = job_new(ts, tenant, &t->id, &t->session, e);
 	if (!job)
 		return -1;
-	job->bytes = strlen(t->input);
+	job->bytes = strlen(t->input) + t->attachment_bytes;
 	if (admit(job, e))
 		return find_known(ts, tenant, t, e);
 	rc = turn_insert(ts->conf.store, tenant, t, &existing, e);

@@ -24,6 +24,7 @@ enum turns_code {
 	TURNS_BAD_DECISION,  /* not one of the request's options, or it needs a value */
 	TURNS_WAITING_LIMIT, /* too many turns of the tenant wait for a person */
 	TURNS_NOT_PROVEN,    /* the sandbox of an earlier daemon may still be alive */
+	TURNS_NOT_ATTACHED,  /* the sandbox did not take what came with the turn */
 	TURNS_TOO_LARGE,     /* its answers and results have more than max_turn_bytes */
 };
 
@@ -52,7 +53,7 @@ struct turns;
 int turns_start(const struct turns_conf *conf, struct turns **ret, struct err *e) must_check;
 
 /*
- * Admit t (session, input, client_request are set) and queue it; t is filled in.
+ * Admit t (session, input, client_request and attachments are set) and queue it; t is filled in.
  * Nothing is stored when a queue is full.  Store codes as of turn_insert(); when the
  * client request id is known already, *t is the stored turn, also when a queue is full.
  */

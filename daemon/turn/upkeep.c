@@ -53,7 +53,7 @@ static void take_up(void *ctx, const struct turn *t)
 		return;
 	}
 	job->resumed = t->started_ms != 0;
-	job->bytes = job->resumed ? 0 : strlen(t->input);
+	job->bytes = job->resumed ? 0 : strlen(t->input) + t->attachment_bytes;
 	if (t->cancel_requested)
 		cancel_fire(&job->cancel); /* its thread does nothing but end it */
 	pthread_mutex_lock(&ts->lock);
