@@ -9,14 +9,14 @@ import pytest
 from daemon import give
 from world import eventually, output_of
 
-OPTIONS = ["--disk-start-mb=150", "--disk-end-mb=75", "--disk-reserve-mb=40"]
+OPTIONS = ["--disk-start-mb=170", "--disk-end-mb=95", "--disk-reserve-mb=64"]
 
 
 @pytest.fixture
 def small(make_daemon):
-    """A daemon whose state directory is a file system of 400 MiB."""
+    """A daemon whose state directory is a file system of 440 MiB."""
     daemon = make_daemon(options=OPTIONS)
-    output_of("mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", daemon.state)
+    output_of("mount", "-t", "tmpfs", "-o", "size=440m", "tmpfs", daemon.state)
     give(daemon.state, 0o700)
     yield daemon
     daemon.kill()
