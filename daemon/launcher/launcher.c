@@ -872,6 +872,8 @@ static int finish(struct launcher *l)
 {
 	struct err e = ERR_INIT;
 
+	/* A database that stops in order writes a last time. */
+	disk_release(&l->disk);
 	if (l->cluster.pid > 0 && cluster_stop(&l->cluster, &e) < 0) {
 		log_error("stop PostgreSQL: %s", e.text);
 		l->status = 1;
