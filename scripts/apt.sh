@@ -3,6 +3,11 @@
 # that root filesystems and images come from the same mirror under the same signatures.
 # Sourced, never run; needs say, die and update_lists of the caller, and CODENAME.
 
+# What compiling needs, on this machine and in the tested ones.
+# shellcheck disable=SC2034 # used by those that source this
+BUILD_PACKAGES="gcc libc6-dev libcmocka-dev libcurl4-openssl-dev libjson-c-dev libmicrohttpd-dev
+	libmnl-dev libnftnl-dev libpq-dev libseccomp-dev libsodium-dev make pkg-config"
+
 # debian_targets: the package lists apt has from Debian itself, one line each:
 # repository URI, release as written in the source, code name, source file:entry.
 debian_targets() {
