@@ -387,7 +387,9 @@ def test_bodies_have_a_bound_together(make_daemon):
 @pytest.fixture(scope="module")
 def seeing(world, provider):
     daemon = Daemon(world, ("acme",))
-    daemon.start(models=declare(daemon, *[entry(d, d, provider.url) for d in DIALECTS]))
+    models = [entry(d, d, provider.url, images=True) for d in DIALECTS]
+    models.append(entry("blind", "chat-completions", provider.url))
+    daemon.start(models=declare(daemon, *models))
     yield daemon
     assert daemon.stop() == 0, daemon.log()[-4000:]
     world.daemons.remove(daemon)
@@ -416,6 +418,19 @@ def test_a_provider_is_shown_the_image(seeing, provider, dialect):
              "messages": {"type": "image", "source": {"type": "base64", "data": data,
                                                       "media_type": "image/webp"}}}
     assert [p for p in parts if "text" not in p] == [shown[dialect]]
+
+
+def test_a_model_that_sees_no_images_is_told_so(seeing, provider):
+    provider.will("text")
+    client = seeing.client("acme")
+    assert [m["id"] for m in client.call("GET", "/v1/models")["data"] if not m["images"]] == ["blind"]
+    turn = client.start(client.session(model="blind"), "what is this?",
+                        images=[image(MAGIC["png"])])
+    assert client.wait(turn).status == "completed"
+    part, = parts_of(provider.requests[-1].json, "chat-completions")
+    assert f"{directory(turn)}/1/image.png" in part["text"]
+    assert part["text"].endswith(
+        "[an image is here that this model cannot see: image/png, 8 bytes]")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

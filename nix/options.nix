@@ -41,6 +41,7 @@ let
       '';
       contextWindow = required (types.ints.between 1 2147483647) "Tokens.";
       maxOutputTokens = required (types.ints.between 1 2147483647) "Tokens.";
+      images = option (types.nullOr types.bool) null "Whether it can be shown images; null: no.";
       prices =
         option
           (types.nullOr (

@@ -50,6 +50,7 @@ static struct json *model_json(const struct model *m)
 		json_put_int(o, "contextWindow", m->context_window);
 	else
 		json_put_null(o, "contextWindow");
+	json_put_bool(o, "images", m->sees_images);
 	return o;
 }
 

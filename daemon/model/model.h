@@ -13,6 +13,7 @@
 #include "daemon/model/prompt.h"
 #include "daemon/store/turn.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,7 @@ struct model {
 	const char *transport_model;
 	const char *dialect;
 	int64_t context_window;                 /* tokens; 0 = unknown */
+	bool sees_images;                       /* else a line of text stands for each of them */
 	char credential[MODEL_CREDENTIAL_SIZE]; /* whose account it is; "" = nobody's */
 };
 

@@ -324,6 +324,7 @@ enum field {
 	FIELD_PRICES,
 	FIELD_HEADERS,
 	FIELD_IDLE,
+	FIELD_IMAGES,
 	FIELDS,
 };
 
@@ -339,6 +340,7 @@ static const struct json_field fields[FIELDS] = {
 	[FIELD_PRICES] = { "prices", JSON_OBJECT },
 	[FIELD_HEADERS] = { "headers", JSON_OBJECT },
 	[FIELD_IDLE] = { "idleSeconds", JSON_INT },
+	[FIELD_IMAGES] = { "images", JSON_BOOL },
 };
 
 static void read_strings(struct reading *r, const struct json *const found[FIELDS])
@@ -378,6 +380,7 @@ static void read_model(struct reading *r, const struct json *v)
 	if (found[FIELD_IDLE])
 		read_number(r, "idleSeconds", found[FIELD_IDLE], IDLE_MAX, &idle);
 	m->idle_ms = (unsigned int)idle * 1000;
+	m->images = json_bool(found[FIELD_IMAGES]);
 }
 
 /* -- the whole --------------------------------------------------------------------------------- */

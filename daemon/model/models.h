@@ -45,6 +45,7 @@ struct declared_model {
 	char api_key_file[TRUSTED_PATH_MAX + 1]; /* "" = none is sent */
 	int64_t context_window;
 	int64_t max_output_tokens;
+	bool images;                                    /* it can be shown them */
 	double input_price, output_price, cached_price; /* per million tokens; -1 = not known */
 	unsigned int idle_ms;                           /* without an event of the answer */
 	struct model_header headers[MODEL_HEADERS];

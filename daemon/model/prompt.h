@@ -10,6 +10,7 @@
 #include "daemon/model/reader.h"
 #include "daemon/store/turn.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,30 +22,38 @@ struct model_tool {
 	const char *schema; /* JSON Schema of the arguments, as text */
 };
 
+/* Belongs to a user item, or to a tool result. */
 struct model_image {
+	size_t item;      /* index in the transcript */
 	const char *type; /* media type */
 	char *data;       /* NULL = none */
 	size_t len;
 };
 
 struct model_prompt {
-	const struct item_list *transcript; /* the first item is the input */
-	const char *system;                 /* NULL = none */
+	/*
+	 * Turns of the session, oldest first, each from its ITEM_USER on; the last one is the
+	 * turn that goes on.  Ids of calls are unique in it.  Items need not have a seq.
+	 */
+	const struct item_list *transcript;
+	const char *system; /* NULL = none */
 	const struct model_tool *tools;
 	size_t tool_count;
 	size_t answer_max; /* bytes of text and arguments in the answer; 0 = as many as there are */
-	struct model_image image; /* that came with the input */
+	const struct model_image *images; /* those of one item in the order they are shown */
+	size_t image_count;
 };
 
 struct prompt_target {
 	enum dialect dialect;
 	const char *model; /* as the provider calls it */
 	int64_t max_output_tokens;
+	bool sees_images; /* else each one becomes a line of text that says so */
 };
 
 /*
  * Append the body of the request for an answer as a stream.  A call of the transcript that
- * has no result in it is left out, with all that is no UTF-8 replaced by U+FFFD.
+ * has no result after it is left out; all that is no UTF-8 is replaced by U+FFFD.
  */
 int prompt_write(const struct model_prompt *p, const struct prompt_target *to, struct buf *out,
                  struct err *e) must_check;

@@ -260,7 +260,7 @@ int provider_respond(const struct provider *p, const struct model_prompt *prompt
                      struct err *e)
 {
 	const struct declared_model *m = &p->models->v[p->index];
-	const struct prompt_target to = { m->dialect, m->model, m->max_output_tokens };
+	const struct prompt_target to = { m->dialect, m->model, m->max_output_tokens, m->images };
 	auto_buf struct buf body = BUF_INIT(PROMPT_BYTES_MAX);
 	const struct attempt first = { .provider = p,
 		                       .model = m,

@@ -99,10 +99,11 @@ static struct models *load(const char *text, const char *faults)
 static void a_whole_model(void **state)
 {
 	struct models *m = load(
-		HEAD URL REST ",\"apiKeyFile\":\"@/key\",\"prices\":{\"input\":3,\"output\":15.5},"
-			      "\"headers\":{\"X-A\":\"b c\"},\"idleSeconds\":7},{\"id\":\"b/c:1\","
-			      "\"label\":\"B\",\"api\":\"responses\",\"baseUrl\":"
-			      "\"http://[::1]:8080/x\"," REST "}]}",
+		HEAD URL REST
+		",\"apiKeyFile\":\"@/key\",\"prices\":{\"input\":3,\"output\":15.5},"
+		"\"headers\":{\"X-A\":\"b c\"},\"idleSeconds\":7,\"images\":true},{\"id\":\"b/c:1\","
+		"\"label\":\"B\",\"api\":\"responses\",\"baseUrl\":"
+		"\"http://[::1]:8080/x\"," REST "}]}",
 		"");
 	const struct declared_model *a = models_find(m, "a"), *b = models_find(m, "b/c:1");
 	char key[MODEL_KEY_MAX + 1];
@@ -115,6 +116,7 @@ static void a_whole_model(void **state)
 	assert_true(a->secure && a->port == 443);
 	assert_int_equal(a->idle_ms, 7000);
 	assert_true(a->input_price == 3 && a->output_price == 15.5 && a->cached_price == -1);
+	assert_true(a->images && !b->images);
 	assert_string_equal(a->headers[0].name, "X-A");
 	assert_string_equal(a->headers[0].value, "b c");
 	assert_int_equal(models_key(a, key, &e), 0);

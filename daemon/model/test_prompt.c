@@ -34,7 +34,9 @@ static void add(struct item_list *list, enum item_kind kind, const char *body, c
 static int write_to(struct buf *out, enum dialect dialect, struct err *e)
 {
 	struct item_list transcript = { NULL, 0 };
-	const struct model_prompt p = { &transcript, "Be brief.", tools, 1 };
+	const struct model_prompt p = {
+		.transcript = &transcript, .system = "Be brief.", .tools = tools, .tool_count = 1
+	};
 	const struct prompt_target to = { dialect, "m", 100 };
 	int rc;
 
@@ -60,42 +62,158 @@ static void write_prompt(enum dialect dialect, const char *wanted)
 	assert_int_equal(json_check(out.data, out.len, &e), 0);
 }
 
-/* The input again, with an image of three bytes: what stands for it in each format. */
-static void with_image(enum dialect dialect, const char *wanted)
+/* Two turns of a session; images came with an input and from a tool. */
+static void write_turns(struct buf *out, enum dialect dialect, bool sees)
 {
-	auto_buf struct buf out = BUF_INIT(PROMPT_BYTES_MAX);
+	static char data[] = "\xff\xd8\xff";
+	static const struct model_image images[] = { { 6, "image/png", data, 2 },
+		                                     { 0, "image/jpeg", data, 3 },
+		                                     { 4, "image/gif", data, 1 } };
 	struct item_list transcript = { NULL, 0 };
-	char data[] = "\xff\xd8\xff";
 	const struct model_prompt p = { .transcript = &transcript,
-		                        .image = { "image/jpeg", data, 3 } };
-	const struct prompt_target to = { dialect, "m", 100 };
+		                        .images = images,
+		                        .image_count = ARRAY_LEN(images) };
+	const struct prompt_target to = { dialect, "m", 100, sees };
 	struct err e = ERR_INIT;
 
 	add(&transcript, ITEM_USER, "first", "");
 	add(&transcript, ITEM_ASSISTANT, "I look.", "");
+	add(&transcript, ITEM_TOOL_CALL, "{}", "c1");
+	add(&transcript, ITEM_TOOL_CALL, "{}", "c2");
+	add(&transcript, ITEM_TOOL_RESULT, "seen", "c1");
+	add(&transcript, ITEM_TOOL_RESULT, "read", "c2");
 	add(&transcript, ITEM_USER, "second", "");
-	assert_int_equal(prompt_write(&p, &to, &out, &e), 0);
-	assert_int_equal(json_check(out.data, out.len, &e), 0);
-	assert_non_null(strstr(out.data, wanted));
-	assert_null(strstr(strstr(out.data, "I look."), "/9j/"));
+	assert_int_equal(prompt_write(&p, &to, out, &e), 0);
+	assert_int_equal(json_check(out->data, out->len, &e), 0);
 	item_list_release(&transcript);
 }
 
-static void an_image(void **state)
+static void turns_with_images(enum dialect dialect, const char *wanted)
+{
+	auto_buf struct buf out = BUF_INIT(PROMPT_BYTES_MAX);
+	const char *at;
+
+	write_turns(&out, dialect, true);
+	at = strstr(out.data, dialect == DIALECT_RESPONSES ? "\"input\":" : "\"messages\":");
+	assert_non_null(at);
+	assert_string_equal(at, wanted);
+}
+
+static void images_in_chat_completions(void **state)
 {
 	(void)state;
-	with_image(
+	turns_with_images(
 		DIALECT_CHAT,
-		"{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"first\"},{\"type\":"
-		"\"image_url\",\"image_url\":{\"url\":\"data:image/jpeg;base64,/9j/\"}}]}");
-	with_image(DIALECT_RESPONSES,
-	           "{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"first\"},"
-	           "{\"type\":\"input_image\",\"image_url\":\"data:image/jpeg;base64,/9j/\"}]}");
-	with_image(
+		"\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
+		"\"first\"},{\"type\":\"image_url\",\"image_url\":{\"url\":"
+		"\"data:image/jpeg;base64,/9j/\"}}]},"
+		"{\"role\":\"assistant\",\"content\":\"I look.\",\"tool_calls\":["
+		"{\"type\":\"function\",\"id\":\"c1\",\"function\":{\"name\":\"shell\","
+		"\"arguments\":\"{}\"}},"
+		"{\"type\":\"function\",\"id\":\"c2\",\"function\":{\"name\":\"read_file\","
+		"\"arguments\":\"{}\"}}]},"
+		"{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"seen\"},"
+		"{\"role\":\"tool\",\"tool_call_id\":\"c2\",\"content\":\"read\"},"
+		"{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":"
+		"\"[what the call c1 returned:]\"},{\"type\":\"image_url\",\"image_url\":"
+		"{\"url\":\"data:image/gif;base64,/w==\"}}]},"
+		"{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"second\"},"
+		"{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:image/png;base64,/9g=\"}}]}]}");
+}
+
+static void images_in_responses(void **state)
+{
+	(void)state;
+	turns_with_images(
+		DIALECT_RESPONSES,
+		"\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":"
+		"\"first\"},{\"type\":\"input_image\",\"image_url\":"
+		"\"data:image/jpeg;base64,/9j/\"}]},"
+		"{\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":"
+		"\"I look.\"}]},"
+		"{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"shell\",\"arguments\":"
+		"\"{}\"},"
+		"{\"type\":\"function_call\",\"call_id\":\"c2\",\"name\":\"read_file\","
+		"\"arguments\":\"{}\"},"
+		"{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":[{\"type\":"
+		"\"input_text\",\"text\":\"seen\"},{\"type\":\"input_image\",\"image_url\":"
+		"\"data:image/gif;base64,/w==\"}]},"
+		"{\"type\":\"function_call_output\",\"call_id\":\"c2\",\"output\":\"read\"},"
+		"{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"second\"},"
+		"{\"type\":\"input_image\",\"image_url\":\"data:image/png;base64,/9g=\"}]}]}");
+}
+
+static void images_in_messages(void **state)
+{
+	(void)state;
+	turns_with_images(
 		DIALECT_MESSAGES,
-		"{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{\"type\":"
-		"\"base64\",\"media_type\":\"image/jpeg\",\"data\":\"/9j/\"}},{\"type\":\"text\","
-		"\"text\":\"first\"}]}");
+		"\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":"
+		"{\"type\":\"base64\",\"media_type\":\"image/jpeg\",\"data\":\"/9j/\"}},"
+		"{\"type\":\"text\",\"text\":\"first\"}]},"
+		"{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"I look.\"},"
+		"{\"type\":\"tool_use\",\"id\":\"c1\",\"name\":\"shell\",\"input\":{}},"
+		"{\"type\":\"tool_use\",\"id\":\"c2\",\"name\":\"read_file\",\"input\":{}}]},"
+		"{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"c1\","
+		"\"content\":[{\"type\":\"text\",\"text\":\"seen\"},{\"type\":\"image\","
+		"\"source\":{\"type\":\"base64\",\"media_type\":\"image/gif\",\"data\":"
+		"\"/w==\"}}]},{\"type\":\"tool_result\",\"tool_use_id\":\"c2\",\"content\":"
+		"\"read\"},{\"type\":\"image\",\"source\":{\"type\":\"base64\",\"media_type\":"
+		"\"image/png\",\"data\":\"/9g=\"}},{\"type\":\"text\",\"text\":\"second\","
+		"\"cache_control\":{\"type\":\"ephemeral\"}}]}]}");
+}
+
+/* Nothing of the images themselves, but a line where each of them is. */
+static void a_model_that_sees_no_images(void **state)
+{
+	static const char *const lines[] = {
+		"\"first\\n[an image is here that this model cannot see: image/jpeg, 3 bytes]\"",
+		"\"seen\\n[an image is here that this model cannot see: image/gif, 1 bytes]\"",
+		"\"second\\n[an image is here that this model cannot see: image/png, 2 bytes]\"",
+	};
+
+	(void)state;
+	for (enum dialect dialect = DIALECT_CHAT; dialect <= DIALECT_MESSAGES; dialect++) {
+		auto_buf struct buf out = BUF_INIT(PROMPT_BYTES_MAX);
+
+		write_turns(&out, dialect, false);
+		for (size_t i = 0; i < ARRAY_LEN(lines); i++)
+			assert_non_null(strstr(out.data, lines[i]));
+		assert_null(strstr(out.data, "base64"));
+	}
+}
+
+/* What is left of a turn that was cancelled, and the one after it. */
+static void an_earlier_turn_without_an_answer(void **state)
+{
+	static const char *const wanted[] = {
+		[DIALECT_CHAT] = "[{\"role\":\"user\",\"content\":\"first\"},"
+				 "{\"role\":\"user\",\"content\":\"second\"}]}",
+		[DIALECT_RESPONSES] =
+			"[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":"
+			"\"first\"}]},{\"role\":\"user\",\"content\":[{\"type\":\"input_text\","
+			"\"text\":\"second\"}]}]}",
+		[DIALECT_MESSAGES] =
+			"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"first\"},"
+			"{\"type\":\"text\",\"text\":\"second\",\"cache_control\":{\"type\":"
+			"\"ephemeral\"}}]}]}",
+	};
+
+	(void)state;
+	for (enum dialect dialect = DIALECT_CHAT; dialect <= DIALECT_MESSAGES; dialect++) {
+		auto_buf struct buf out = BUF_INIT(PROMPT_BYTES_MAX);
+		struct item_list transcript = { NULL, 0 };
+		const struct model_prompt p = { .transcript = &transcript };
+		const struct prompt_target to = { dialect, "m", 100 };
+		struct err e = ERR_INIT;
+
+		add(&transcript, ITEM_USER, "first", "");
+		add(&transcript, ITEM_TOOL_CALL, "{}", "lost");
+		add(&transcript, ITEM_USER, "second", "");
+		assert_int_equal(prompt_write(&p, &to, &out, &e), 0);
+		assert_non_null(strstr(out.data, wanted[dialect]));
+		item_list_release(&transcript);
+	}
 }
 
 static void chat_completions(void **state)
@@ -311,7 +429,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(chat_completions),
-		cmocka_unit_test(an_image),
+		cmocka_unit_test(images_in_chat_completions),
+		cmocka_unit_test(images_in_responses),
+		cmocka_unit_test(images_in_messages),
+		cmocka_unit_test(a_model_that_sees_no_images),
+		cmocka_unit_test(an_earlier_turn_without_an_answer),
 		cmocka_unit_test(responses),
 		cmocka_unit_test(messages),
 		cmocka_unit_test(a_conversation_is_bounded),

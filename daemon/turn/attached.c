@@ -120,7 +120,7 @@ int attached_image(const struct attached *a, struct store *s, const struct uuid 
 			continue;
 		if (turn_attachment(s, tenant, &a->turn, (int)i + 1, &data, e))
 			return -1;
-		*ret = (struct model_image){ type, data.data, data.len };
+		*ret = (struct model_image){ .type = type, .data = data.data, .len = data.len };
 		return 0;
 	}
 	return 0;

@@ -34,8 +34,8 @@ int attached_write(const struct attached *a, struct store *s, const struct tool_
 bool attached_tell(const struct attached *a, struct transcript *t);
 
 /*
- * The image that the model is shown, *ret->data NULL when there is none that models take.
- * The caller frees data; type is borrowed from a.
+ * The image that the model is shown with item 0, *ret->data NULL when there is none that models
+ * take. The caller frees data; type is borrowed from a.
  */
 int attached_image(const struct attached *a, struct store *s, const struct uuid *tenant,
                    struct model_image *ret, struct err *e) must_check;

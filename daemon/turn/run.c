@@ -252,14 +252,17 @@ static enum round ask_model(struct run *r, struct err *e)
 	const struct model_sink sink = { publish_text, r, publish_reasoning, publish_discarded };
 	struct model_answer answer = { 0 };
 	enum round round = ROUND_FAILED;
-	int rc = attached_image(&r->attached, r->conf->store, &r->job->tenant, &prompt.image, e);
+	struct model_image image;
+	int rc = attached_image(&r->attached, r->conf->store, &r->job->tenant, &image, e);
 
 	if (rc)
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
 	prompt.tools = offered_tools(&prompt.tool_count);
+	prompt.images = &image;
+	prompt.image_count = image.data ? 1 : 0;
 	publish(r, "agent.turn.started", NULL);
 	rc = model_respond(r->model, &prompt, &sink, &r->job->cancel, &answer, e);
-	free(prompt.image.data);
+	free(image.data);
 	if (rc)
 		return e->code == MODEL_TOO_LONG ? answer_too_long(left, e) : ROUND_FAILED;
 	if (bytes_of(&answer.items) > left)
