@@ -1,0 +1,123 @@
+/*
+ * The model's step: it is asked to go on, and what it says is committed.
+ */
+#include "common/json.h"
+#include "daemon/turn/offered.h"
+#include "daemon/turn/output.h"
+#include "daemon/turn/run.h"
+#include "daemon/turn/tell.h"
+
+#include <stdlib.h>
+
+static void publish_piece(const struct run *r, const char *type, const char *text, size_t len)
+{
+	while (len > 0) {
+		size_t n = output_prefix(text, len, TELL_CHARS);
+		struct json *data = json_new_object();
+
+		json_put_strn(data, "text", text, n);
+		json_put_bool(data, "truncated", false);
+		run_publish(r, type, data);
+		text += n;
+		len -= n;
+	}
+}
+
+static void publish_text(void *ctx, const char *text, size_t len)
+{
+	publish_piece(ctx, "response.text.delta", text, len);
+}
+
+static void publish_reasoning(void *ctx, const char *text, size_t len)
+{
+	publish_piece(ctx, "response.reasoning.delta", text, len);
+}
+
+static void publish_discarded(void *ctx, const char *reason)
+{
+	struct json *data = json_new_object();
+
+	json_put_str(data, "reason", reason);
+	json_put_bool(data, "displayOnly", true);
+	run_publish(ctx, "response.attempt.discarded", data);
+}
+
+/*
+ * After a lost connection the commit may have happened, which the conflict of the second
+ * try tells: the model is not asked again for what it has said.
+ */
+static enum round commit_answer(struct run *r, struct model_answer *answer, struct err *e)
+{
+	struct turn_step step = {
+		answer->items.items,   answer->items.count,   answer->input_tokens,
+		answer->output_tokens, answer->cached_tokens, (uint32_t)r->transcript.list.count,
+	};
+	unsigned int ms = RUN_RETRY_MS;
+	bool unsure = false;
+
+	while (turn_append(r->conf->store, &r->job->tenant, &r->job->turn, &step, e)) {
+		if (e->code == STORE_CONFLICT && unsure) {
+			transcript_forget(&r->transcript); /* the next round sees what is there */
+			break;
+		}
+		if (e->code != STORE_UNAVAILABLE)
+			return ROUND_FAILED;
+		unsure = true;
+		if (!run_wait_retry(r->job, &ms))
+			return ROUND_STORE;
+	}
+	run_publish(
+		r, "agent.turn.finished",
+		tell_answer(&r->job->turn, &answer->items.items[answer->items.count - 1], answer));
+	transcript_add(&r->transcript, answer->items.items, answer->items.count);
+	return ROUND_AGAIN;
+}
+
+static enum round answer_too_long(size_t left, struct err *e)
+{
+	(void)err_set(e, TURNS_TOO_LARGE,
+	              "the model's answer has more than the %zu bytes that the turn has left "
+	              "(--max-turn-bytes)",
+	              left);
+	return ROUND_FAILED;
+}
+
+static size_t bytes_of(const struct item_list *items)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < items->count; i++)
+		n += items->items[i].body_len;
+	return n;
+}
+
+enum round run_ask_model(struct run *r, struct err *e)
+{
+	size_t left = r->conf->max_turn_bytes - r->transcript.bytes; /* check_bounds() */
+	struct model_prompt prompt = { .transcript = &r->transcript.list,
+		                       .answer_max = left ? left : 1 };
+	const struct model_sink sink = { publish_text, r, publish_reasoning, publish_discarded };
+	struct model_answer answer = { 0 };
+	enum round round = ROUND_FAILED;
+	struct model_image image;
+	int rc = attached_image(&r->attached, r->conf->store, &r->job->tenant, &image, e);
+
+	if (rc)
+		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+	prompt.tools = offered_tools(&prompt.tool_count);
+	prompt.images = &image;
+	prompt.image_count = image.data ? 1 : 0;
+	run_publish(r, "agent.turn.started", NULL);
+	rc = model_respond(r->model, &prompt, &sink, &r->job->cancel, &answer, e);
+	free(image.data);
+	if (rc)
+		return e->code == MODEL_TOO_LONG ? answer_too_long(left, e) : ROUND_FAILED;
+	if (bytes_of(&answer.items) > left)
+		(void)answer_too_long(left, e);
+	else if (answer.items.count)
+		round = commit_answer(r, &answer, e);
+	else
+		(void)err_set(e, MODEL_FAILED, "the model answered nothing");
+	item_list_release(&answer.items);
+	return round;
+}
