@@ -113,10 +113,14 @@ static int next_generation(void *ctx, uint64_t *ret, struct err *e)
 static int start_courier(struct server *s, struct err *e)
 {
 	const struct models *models = s->conf->models;
+	const struct courier_conf courier = {
+		.models = models,
+		.mode = (enum confine_mode)s->conf->options->confine,
+	};
 
 	if (!models)
 		return 0;
-	if (courier_start(models, (enum confine_mode)s->conf->options->confine, &s->courier, e))
+	if (courier_start(&courier, &s->courier, e))
 		return -1;
 	model_declare(models, s->courier);
 	return 0;

@@ -137,23 +137,30 @@ static void pass(struct post *p)
 
 /* -- the start --------------------------------------------------------------------------------- */
 
+static bool needs_authorities(const struct courier_conf *conf)
+{
+	for (size_t i = 0; conf->models && i < conf->models->n; i++)
+		if (conf->models->v[i].at.secure)
+			return true;
+	for (size_t i = 0; i < conf->mcp_count; i++)
+		if (conf->mcp[i].secure)
+			return true;
+	return false;
+}
+
 /* SSL_CERT_FILE names another file, as for other programs. */
 static int read_authorities(struct courier *c, struct err *e)
 {
 	const char *path = getenv("SSL_CERT_FILE");
 	auto_close int fd = -1;
 
-	for (size_t i = 0; i < c->models->n; i++) {
-		if (!c->models->v[i].secure)
-			continue;
-		path = path && *path ? path : AUTHORITIES;
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd < 0)
-			return err_errno(e, "%s: authorities for https; install ca-certificates",
-			                 path);
-		return fd_read_all(fd, AUTHORITIES_MAX, &c->authorities, &c->authorities_len, e);
-	}
-	return 0;
+	if (!needs_authorities(c->conf))
+		return 0;
+	path = path && *path ? path : AUTHORITIES;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return err_errno(e, "%s: authorities for https; install ca-certificates", path);
+	return fd_read_all(fd, AUTHORITIES_MAX, &c->authorities, &c->authorities_len, e);
 }
 
 /* Where proxies listen, as the environment says; curl reads the same names. */
@@ -174,35 +181,46 @@ static size_t proxy_ports(uint16_t *ports)
 	return n;
 }
 
-static int confine(const struct models *models, enum confine_mode mode, struct err *e)
+static int confine(const struct courier_conf *conf, struct err *e)
 {
-	uint16_t ports[MODELS_MAX + 8];
+	uint16_t ports[MODELS_MAX + COURIER_MCP_MAX + 8];
 	size_t n = proxy_ports(ports);
 
-	for (size_t i = 0; i < models->n; i++)
-		ports[n++] = models->v[i].port;
+	for (size_t i = 0; conf->models && i < conf->models->n; i++)
+		ports[n++] = conf->models->v[i].at.port;
+	for (size_t i = 0; i < conf->mcp_count; i++)
+		ports[n++] = conf->mcp[i].port;
 	ports[n++] = 53;
-	return confine_courier(mode, ports, n, e);
+	return confine_courier(conf->mode, ports, n, e);
 }
 
-static int prepare(struct post *p, const struct models *models, enum confine_mode mode,
-                   struct err *e)
+static int read_keys(struct courier *c, struct err *e)
 {
-	p->courier.models = models;
-	for (size_t i = 0; i < models->n; i++)
-		if (models_key(&models->v[i], p->courier.keys[i], e) < 0)
+	const struct courier_conf *conf = c->conf;
+
+	for (size_t i = 0; conf->models && i < conf->models->n; i++)
+		if (endpoint_key(&conf->models->v[i].at, c->keys[i], e) < 0)
 			return -1;
-	if (read_authorities(&p->courier, e) < 0)
+	for (size_t i = 0; i < conf->mcp_count; i++)
+		if (endpoint_key(&conf->mcp[i], c->mcp_keys[i], e) < 0)
+			return -1;
+	return 0;
+}
+
+static int prepare(struct post *p, const struct courier_conf *conf, struct err *e)
+{
+	p->courier.conf = conf;
+	if (read_keys(&p->courier, e) < 0 || read_authorities(&p->courier, e) < 0)
 		return -1;
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
 		return err_set(e, EIO, "libcurl does not start");
 	p->courier.multi = curl_multi_init();
 	if (!p->courier.multi)
 		return err_set(e, ENOMEM, "no memory for libcurl");
-	return confine(models, mode, e);
+	return confine(conf, e);
 }
 
-static void run(int sock, const struct models *models, enum confine_mode mode)
+static void run(int sock, const struct courier_conf *conf)
 {
 	struct post *p = calloc(1, sizeof(*p));
 	struct err e = ERR_INIT;
@@ -210,7 +228,7 @@ static void run(int sock, const struct models *models, enum confine_mode mode)
 	if (!p)
 		_exit(1);
 	p->sock = sock;
-	if (prepare(p, models, mode, &e) < 0) {
+	if (prepare(p, conf, &e) < 0) {
 		(void)send(sock, e.text, strlen(e.text) + 1, MSG_NOSIGNAL);
 		_exit(1);
 	}
@@ -222,23 +240,17 @@ static void run(int sock, const struct models *models, enum confine_mode mode)
 	_exit(0);
 }
 
-struct birth {
-	const struct models *models;
-	enum confine_mode mode;
-	pid_t server;
-};
-
-static void be_courier(int sock, const struct birth *b)
+static void be_courier(int sock, const struct courier_conf *conf, pid_t server)
 {
-	child_begin(b->server);
+	child_begin(server);
 	(void)signal(SIGPIPE, SIG_IGN);
 	fd_close_from(STDERR_FILENO + 1, &sock, 1);
-	run(sock, b->models, b->mode);
+	run(sock, conf);
 }
 
-int courier_start(const struct models *models, enum confine_mode mode, int *ret_sock, struct err *e)
+int courier_start(const struct courier_conf *conf, int *ret_sock, struct err *e)
 {
-	const struct birth birth = { models, mode, getpid() };
+	const pid_t server = getpid();
 	int ends[2];
 	pid_t pid;
 	char said[sizeof(e->text)] = "";
@@ -248,7 +260,7 @@ int courier_start(const struct models *models, enum confine_mode mode, int *ret_
 		return err_errno(e, "make a socket for the courier");
 	pid = fork();
 	if (pid == 0)
-		be_courier(ends[1], &birth);
+		be_courier(ends[1], conf, server);
 	fd_close(&ends[1]);
 	if (pid < 0) {
 		fd_close(&ends[0]);

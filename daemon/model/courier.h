@@ -1,13 +1,14 @@
 /*
- * courier.h - the process that speaks to providers.
+ * courier.h - the process that speaks to providers of models and to MCP servers.
  *
  * The server faces tenants, and so it has no key, no connection out and no name service.
  * The courier has these and nothing else: it takes a request's body and the number of a
- * model from the server, adds address and key, and hands back what comes, byte for byte
- * but for the key, which it blots out.  It cannot be told another address.
+ * model or an MCP server from the server, adds address and key, and hands back what comes,
+ * byte for byte but for the key, which it blots out.  It cannot be told another address,
+ * and it understands nothing of what it carries.
  *
  * Powers on entry: those of the server before it is confined.  Kept: TCP to the ports of
- * the declared models, of proxies and of name servers; datagrams for name service; the few
+ * what is declared, of proxies and of name servers; datagrams for name service; the few
  * files that name service reads.  Given up: programs, other files, listening, local sockets
  * and so the database, other processes (confine_courier()).  It ends with the server.
  *
@@ -27,10 +28,23 @@
 #define COURIER_REQUESTS_MAX 1024
 #define COURIER_THREADS_MAX  48    /* that look names up, abandoned ones included */
 #define COURIER_PIECE_MAX    16384 /* bytes */
+#define COURIER_MCP_MAX      32
+
+#define COURIER_SESSION_MAX 256 /* bytes of the id of an MCP session; visible ASCII */
+#define COURIER_VERSION_MAX 15  /* bytes of a version of MCP: digits and "-" */
+
+enum courier_to {
+	COURIER_TO_MODEL,
+	COURIER_TO_MCP,     /* POST */
+	COURIER_TO_MCP_END, /* DELETE: the session is over; the body is not sent */
+};
 
 struct courier_ask {
-	uint32_t model; /* its place in the file */
-	uint32_t len;   /* of the body that follows; at most PROMPT_BYTES_MAX */
+	uint32_t place; /* its place in the file */
+	uint32_t len;   /* of the body that follows, 1 to PROMPT_BYTES_MAX */
+	uint32_t to;
+	char session[COURIER_SESSION_MAX + 1]; /* of MCP; "" = none */
+	char version[COURIER_VERSION_MAX + 1]; /* likewise */
 };
 
 enum courier_piece_kind {
@@ -48,6 +62,9 @@ struct courier_head {
 	int32_t status;      /* HTTP */
 	int32_t retry_after; /* seconds; -1 = not said */
 	int32_t is_stream;   /* by its Content-Type */
+	int32_t is_json;
+	int32_t session_unfit;                 /* an MCP session was given that cannot be named */
+	char session[COURIER_SESSION_MAX + 1]; /* that was given; "" = none */
 };
 
 struct courier_end {
@@ -55,12 +72,18 @@ struct courier_end {
 	char text[256];
 };
 
+struct courier_conf {
+	const struct models *models; /* NULL = none */
+	const struct endpoint *mcp;  /* MCP servers */
+	size_t mcp_count;            /* at most COURIER_MCP_MAX */
+	enum confine_mode mode;
+};
+
 /*
  * Fork the courier, which reads the keys, confines itself and reports that it is ready.
  * To be called by a process with one thread that is not confined yet.  *ret_sock is where
  * courier_open() sends requests; it stays open as long as the courier shall live.
  */
-int courier_start(const struct models *models, enum confine_mode mode, int *ret_sock, struct err *e)
-	must_check;
+int courier_start(const struct courier_conf *conf, int *ret_sock, struct err *e) must_check;
 
 #endif

@@ -117,6 +117,31 @@ void courier_request_write(struct courier_request *r)
 
 /* -- from the provider ------------------------------------------------------------------------ */
 
+static bool is_type(const char *type, const char *wanted)
+{
+	return type && strncasecmp(type, wanted, strlen(wanted)) == 0;
+}
+
+/* What goes into a header again: visible ASCII. */
+static bool fits_header(const char *text, size_t max)
+{
+	return strlen(text) <= max && endpoint_printable(text, 0x21);
+}
+
+/* The key is not to be carried past its redaction. */
+static void put_session(const struct courier_request *r, struct courier_head *head)
+{
+	struct curl_header *h;
+
+	if (r->ask.to == COURIER_TO_MODEL ||
+	    curl_easy_header(r->easy, "mcp-session-id", 0, CURLH_HEADER, -1, &h) != CURLHE_OK)
+		return;
+	head->session_unfit = !*h->value || !fits_header(h->value, COURIER_SESSION_MAX) ||
+	                      (r->redact.len && strstr(h->value, r->redact.secret));
+	if (!head->session_unfit)
+		(void)snprintf(head->session, sizeof(head->session), "%s", h->value);
+}
+
 static void put_head(struct courier_request *r)
 {
 	struct courier_head head = { .retry_after = -1 };
@@ -132,7 +157,9 @@ static void put_head(struct courier_request *r)
 	head.status = (int32_t)status;
 	if (after > 0)
 		head.retry_after = (int32_t)(after < INT32_MAX ? after : INT32_MAX);
-	head.is_stream = type && strncasecmp(type, "text/event-stream", 17) == 0;
+	head.is_stream = is_type(type, "text/event-stream");
+	head.is_json = is_type(type, "application/json");
+	put_session(r, &head);
 	r->head_sent = true;
 	put_piece(r, COURIER_HEAD, &head, sizeof(head));
 }
@@ -176,7 +203,7 @@ static int code_of(CURLcode result, bool answered)
 
 void courier_request_done(struct courier_request *r, CURLcode result)
 {
-	auto_buf struct buf rest = BUF_INIT(MODEL_KEY_MAX);
+	auto_buf struct buf rest = BUF_INIT(ENDPOINT_KEY_MAX);
 
 	if (result == CURLE_OK || r->head_sent)
 		put_head(r);
@@ -207,14 +234,38 @@ static void printf_like(2, 3) add_header(struct courier_request *r, const char *
 	r->headers = longer;
 }
 
-static void add_headers(struct courier_request *r, const struct declared_model *m)
+static const struct declared_model *model_of(const struct courier_request *r)
+{
+	return &r->courier->conf->models->v[r->ask.place];
+}
+
+static const struct endpoint *endpoint_of(const struct courier_request *r)
+{
+	return r->ask.to == COURIER_TO_MODEL ? &model_of(r)->at
+	                                     : &r->courier->conf->mcp[r->ask.place];
+}
+
+static void add_mcp_headers(struct courier_request *r)
+{
+	const char *name = endpoint_of(r)->key_header;
+
+	add_header(r, "Accept: application/json, text/event-stream");
+	if (r->redact.len && *name)
+		add_header(r, "%s: %s", name, r->redact.secret);
+	else if (r->redact.len)
+		add_header(r, "Authorization: Bearer %s", r->redact.secret);
+	if (r->ask.session[0])
+		add_header(r, "Mcp-Session-Id: %s", r->ask.session);
+	if (r->ask.version[0])
+		add_header(r, "MCP-Protocol-Version: %s", r->ask.version);
+}
+
+static void add_model_headers(struct courier_request *r, const struct declared_model *m)
 {
 	bool messages = m->dialect == DIALECT_MESSAGES;
 	bool versioned = false;
 
-	add_header(r, "Content-Type: application/json");
 	add_header(r, "Accept: text/event-stream");
-	add_header(r, "Expect:"); /* no waiting before a large body */
 	if (r->redact.len)
 		add_header(r, messages ? "x-api-key: %s" : "Authorization: Bearer %s",
 		           r->redact.secret);
@@ -224,6 +275,16 @@ static void add_headers(struct courier_request *r, const struct declared_model *
 	}
 	if (messages && !versioned)
 		add_header(r, "anthropic-version: 2023-06-01");
+}
+
+static void add_headers(struct courier_request *r)
+{
+	add_header(r, "Content-Type: application/json");
+	add_header(r, "Expect:"); /* no waiting before a large body */
+	if (r->ask.to == COURIER_TO_MODEL)
+		add_model_headers(r, model_of(r));
+	else
+		add_mcp_headers(r);
 }
 
 static void set_long(CURL *easy, CURLoption option, long value)
@@ -253,30 +314,46 @@ static void set_security(CURL *easy, const struct courier *c)
 	}
 }
 
-/*
- * HTTP/1.1, so that a request that is given up closes its connection.  QUICK_EXIT lets a
- * thread that looks a name up go on by itself, or removing the handle would wait for it.
- */
-static void set_transfer(struct courier_request *r, const struct declared_model *m)
+static void set_url(struct courier_request *r)
 {
 	static const char *const paths[] = {
 		[DIALECT_CHAT] = "/chat/completions",
 		[DIALECT_RESPONSES] = "/responses",
 		[DIALECT_MESSAGES] = "/messages",
 	};
+	const struct endpoint *ep = endpoint_of(r);
 	char url[2048];
 
 	/* What is sent in clear text to this machine does not leave it, key and all. */
-	if (m->local && !m->secure)
+	if (ep->local && !ep->secure)
 		set_pointer(r->easy, CURLOPT_PROXY, "");
-	(void)snprintf(url, sizeof(url), "%s%s", m->base_url, paths[m->dialect]);
+	(void)snprintf(url, sizeof(url), "%s%s", ep->url,
+	               r->ask.to == COURIER_TO_MODEL ? paths[model_of(r)->dialect] : "");
 	set_pointer(r->easy, CURLOPT_URL, url);
+}
+
+static void set_body(struct courier_request *r)
+{
+	if (r->ask.to == COURIER_TO_MCP_END) {
+		set_pointer(r->easy, CURLOPT_CUSTOMREQUEST, "DELETE");
+		return;
+	}
+	set_pointer(r->easy, CURLOPT_POSTFIELDS, r->body.data ? r->body.data : "");
+	set_long(r->easy, CURLOPT_POSTFIELDSIZE, (long)r->body.len);
+}
+
+/*
+ * HTTP/1.1, so that a request that is given up closes its connection.  QUICK_EXIT lets a
+ * thread that looks a name up go on by itself, or removing the handle would wait for it.
+ */
+static void set_transfer(struct courier_request *r)
+{
+	set_url(r);
+	set_body(r);
 	set_pointer(r->easy, CURLOPT_USERAGENT, USER_AGENT);
 	set_pointer(r->easy, CURLOPT_HTTPHEADER, r->headers);
 	set_pointer(r->easy, CURLOPT_ERRORBUFFER, r->why);
 	set_pointer(r->easy, CURLOPT_PRIVATE, r);
-	set_pointer(r->easy, CURLOPT_POSTFIELDS, r->body.data ? r->body.data : "");
-	set_long(r->easy, CURLOPT_POSTFIELDSIZE, (long)r->body.len);
 	set_long(r->easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
 	set_long(r->easy, CURLOPT_NOSIGNAL, 1);
 	set_long(r->easy, CURLOPT_QUICK_EXIT, 1);
@@ -298,9 +375,9 @@ static bool too_many_threads(void)
 static void start(struct courier_request *r)
 {
 	const struct courier *c = r->courier;
-	const struct declared_model *m = &c->models->v[r->ask.model];
 
-	redact_init(&r->redact, c->keys[r->ask.model]);
+	redact_init(&r->redact, r->ask.to == COURIER_TO_MODEL ? c->keys[r->ask.place]
+	                                                      : c->mcp_keys[r->ask.place]);
 	if (too_many_threads()) {
 		finish(r, MODEL_UNREACHABLE,
 		       "name service does not answer, and too many wait for it");
@@ -309,9 +386,9 @@ static void start(struct courier_request *r)
 	r->easy = curl_easy_init();
 	if (!r->easy)
 		abort();
-	add_headers(r, m);
+	add_headers(r);
 	set_security(r->easy, c);
-	set_transfer(r, m);
+	set_transfer(r);
 	if (curl_multi_add_handle(c->multi, r->easy) != CURLM_OK)
 		abort();
 	r->state = COURIER_RUNNING;
@@ -328,6 +405,21 @@ static void take_body(struct courier_request *r, const char *data, size_t len)
 		start(r);
 }
 
+/* Nothing of it may name another place, or end a header and begin one of its own. */
+static bool is_sound(const struct courier_request *r)
+{
+	const struct courier_conf *conf = r->courier->conf;
+	const struct courier_ask *ask = &r->ask;
+	size_t places = ask->to == COURIER_TO_MODEL ? (conf->models ? conf->models->n : 0)
+	                                            : conf->mcp_count;
+
+	return ask->to <= COURIER_TO_MCP_END && ask->place < places && ask->len &&
+	       ask->len <= PROMPT_BYTES_MAX && memchr(ask->session, 0, sizeof(ask->session)) &&
+	       memchr(ask->version, 0, sizeof(ask->version)) &&
+	       fits_header(ask->session, COURIER_SESSION_MAX) &&
+	       fits_header(ask->version, COURIER_VERSION_MAX);
+}
+
 static void take_ask(struct courier_request *r, const char *data, size_t len)
 {
 	size_t n = sizeof(r->ask) - r->ask_len;
@@ -337,7 +429,7 @@ static void take_ask(struct courier_request *r, const char *data, size_t len)
 	r->ask_len += n;
 	if (r->ask_len < sizeof(r->ask))
 		return;
-	if (r->ask.model >= r->courier->models->n || r->ask.len > PROMPT_BYTES_MAX || !r->ask.len)
+	if (!is_sound(r))
 		r->state = COURIER_OVER;
 	else if (len > n)
 		take_body(r, data + n, len - n);

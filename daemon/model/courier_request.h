@@ -18,8 +18,9 @@
 
 /* What all requests share. */
 struct courier {
-	const struct models *models;
-	char keys[MODELS_MAX][MODEL_KEY_MAX + 1];
+	const struct courier_conf *conf;
+	char keys[MODELS_MAX][ENDPOINT_KEY_MAX + 1];
+	char mcp_keys[COURIER_MCP_MAX][ENDPOINT_KEY_MAX + 1];
 	char *authorities; /* certificates, PEM */
 	size_t authorities_len;
 	CURLM *multi;

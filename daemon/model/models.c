@@ -1,7 +1,5 @@
 /*
  * Reading the models.  Like the registry, nothing in it is repaired, guessed or skipped.
- * A key that is sent in clear text belongs to whoever is on the way, so http is only for
- * this machine, or without a key.
  */
 #include "daemon/model/models.h"
 
@@ -16,8 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define KEY_FILE_MAX  4096 /* bytes, white space around the key included */
-#define IDLE_STANDARD 300  /* seconds */
+#define IDLE_STANDARD 300 /* seconds */
 #define IDLE_MAX      3600
 #define TOKENS_MAX    100000000
 #define PRICE_MAX     1000000.0
@@ -52,15 +49,6 @@ static void printf_like(3, 4) fault(struct reading *r, const char *field, const 
 	va_end(ap);
 	json_path_field(at, sizeof(at), r->path, field);
 	json_fault(&r->faults, at, "%s", text);
-}
-
-/* Printable ASCII from first on. */
-static bool printable(const char *text, char first)
-{
-	for (; *text; text++)
-		if (*text < first || *text >= 0x7f)
-			return false;
-	return true;
 }
 
 /* -- fields -------------------------------------------------------------------------------- */
@@ -98,60 +86,12 @@ static void read_dialect(struct reading *r, const char *name)
 	fault(r, "api", "must be chat-completions, responses or messages");
 }
 
-static bool is_local(const char *host, size_t len)
-{
-	static const char *const names[] = { "127.0.0.1", "localhost", "[::1]" };
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (strlen(names[i]) == len && strncasecmp(names[i], host, len) == 0)
-			return true;
-	return false;
-}
-
-/* ":8080" or "". */
-static bool read_port(const char *text, size_t len, bool secure, uint16_t *ret)
-{
-	unsigned int port = 0;
-
-	if (!len) {
-		*ret = secure ? 443 : 80;
-		return true;
-	}
-	if (*text != ':' || len < 2 || len > 6 || strspn(text + 1, "0123456789") < len - 1)
-		return false;
-	for (size_t i = 1; i < len; i++)
-		port = port * 10 + (unsigned int)(text[i] - '0');
-	*ret = (uint16_t)port;
-	return port >= 1 && port <= 65535;
-}
-
 static void read_url(struct reading *r, const char *url, bool has_key)
 {
-	bool secure = strncmp(url, "https://", 8) == 0, clear = strncmp(url, "http://", 7) == 0;
-	const char *host = url + (secure ? 8 : 7);
-	size_t authority, name;
+	struct err e = ERR_INIT;
 
-	if (!secure && !clear) {
-		fault(r, "baseUrl", "must begin with https:// or http://");
-		return;
-	}
-	authority = strcspn(host, "/");
-	name = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
-	if (strlen(url) > MODEL_URL_MAX || !printable(url, 0x21) || strpbrk(url, "@?#\\") ||
-	    url[strlen(url) - 1] == '/' || name > authority || !name)
-		fault(r, "baseUrl",
-		      "must be a URL of at most %d bytes without user, query, fragment and a slash "
-		      "at its end",
-		      MODEL_URL_MAX);
-	else if (!read_port(host + name, authority - name, secure, &r->m->port))
-		fault(r, "baseUrl", "its port must be 1 to 65535");
-	else if (clear && has_key && !is_local(host, name))
-		fault(r, "baseUrl",
-		      "http would show the key to everybody on the way; only to 127.0.0.1, "
-		      "localhost and [::1], or without apiKeyFile");
-	r->m->secure = secure;
-	r->m->local = is_local(host, name);
-	(void)snprintf(r->m->base_url, sizeof(r->m->base_url), "%s", url);
+	if (endpoint_url(&r->m->at, url, has_key ? "apiKeyFile" : NULL, &e) < 0)
+		fault(r, "baseUrl", "%s", e.text);
 }
 
 static void read_number(struct reading *r, const char *field, const struct json *v, int64_t max,
@@ -162,60 +102,12 @@ static void read_number(struct reading *r, const char *field, const struct json 
 		fault(r, field, "must be 1 to %lld", (long long)max);
 }
 
-/* -- keys ---------------------------------------------------------------------------------- */
-
-static const char *take_key(char *data, size_t len, char ret[MODEL_KEY_MAX + 1])
-{
-	char *end = data + len;
-
-	while (end > data && strchr(" \t\r\n", end[-1]))
-		*--end = '\0';
-	data += strspn(data, " \t\r\n");
-	if (data >= end)
-		return "the key is empty";
-	len = (size_t)(end - data);
-	if (strlen(data) != len || !printable(data, 0x21) || strpbrk(data, "\"\\"))
-		return "the key must be printable ASCII without spaces, quotes and backslashes";
-	if (len < MODEL_KEY_MIN || len > MODEL_KEY_MAX)
-		return "the key must have 8 to 1,024 bytes";
-	memcpy(ret, data, len + 1);
-	return NULL;
-}
-
-int models_key(const struct declared_model *m, char ret[MODEL_KEY_MAX + 1], struct err *e)
-{
-	auto_free char *data = NULL;
-	const char *wrong;
-	size_t len;
-
-	ret[0] = '\0';
-	if (!m->api_key_file[0])
-		return 0;
-	if (trusted_read(m->api_key_file, TRUSTED_SECRET, KEY_FILE_MAX, &data, &len, e) < 0)
-		return -1;
-	wrong = take_key(data, len, ret);
-	sodium_memzero(data, len);
-	return wrong ? err_set(e, EINVAL, "%.200s: %s", m->api_key_file, wrong) : 0;
-}
-
 static void read_key(struct reading *r, const char *file)
 {
-	char key[MODEL_KEY_MAX + 1];
 	struct err e = ERR_INIT;
 
-	if (trusted_path_check(file, &e) < 0) {
+	if (endpoint_key_file(&r->m->at, file, r->registry, &e) < 0)
 		fault(r, "apiKeyFile", "%s", e.text);
-		return;
-	}
-	(void)snprintf(r->m->api_key_file, sizeof(r->m->api_key_file), "%s", file);
-	if (models_key(r->m, key, &e) < 0)
-		fault(r, "apiKeyFile", "%s", e.text);
-	sodium_memzero(key, sizeof(key));
-	for (size_t i = 0; r->registry && i < registry_count(r->registry); i++)
-		if (trusted_path_inside(file, registry_at(r->registry, i)->workspace))
-			fault(r, "apiKeyFile",
-			      "lies in the workspace of %s, where the tenant can read it",
-			      registry_at(r->registry, i)->name);
 }
 
 /* -- the rest of a model ----------------------------------------------------------------------- */
@@ -304,7 +196,8 @@ static void read_header(void *ctx, const char *name, const struct json *v)
 		fault(r, "headers", "a name is not 1 to 64 of letters, digits, \"-\" and \"_\"");
 	else if (reserved(name))
 		fault(r, field, "is not the operator's to set");
-	else if (!value || !*value || strlen(value) > MODEL_TEXT_MAX || !printable(value, 0x20))
+	else if (!value || !*value || strlen(value) > MODEL_TEXT_MAX ||
+	         !endpoint_printable(value, 0x20))
 		fault(r, field, "must be 1 to %d bytes of printable ASCII", MODEL_TEXT_MAX);
 	else if (r->m->header_count == MODEL_HEADERS)
 		fault(r, "headers", "more than %d of them", MODEL_HEADERS);
@@ -459,10 +352,10 @@ void models_credential(const struct declared_model *m, char ret[MODEL_CREDENTIAL
 	crypto_generichash_state state;
 
 	(void)crypto_generichash_init(&state, NULL, 0, sizeof(hash));
-	(void)crypto_generichash_update(&state, (const unsigned char *)m->base_url,
-	                                strlen(m->base_url) + 1);
-	(void)crypto_generichash_update(&state, (const unsigned char *)m->api_key_file,
-	                                strlen(m->api_key_file) + 1);
+	(void)crypto_generichash_update(&state, (const unsigned char *)m->at.url,
+	                                strlen(m->at.url) + 1);
+	(void)crypto_generichash_update(&state, (const unsigned char *)m->at.key_file,
+	                                strlen(m->at.key_file) + 1);
 	(void)crypto_generichash_final(&state, hash, sizeof(hash));
 	(void)sodium_bin2hex(ret, MODEL_CREDENTIAL_SIZE, hash, sizeof(hash));
 }

@@ -2,16 +2,16 @@
  * models.h - the models that the operator declared, read once and then constant.
  *
  * The file is strict JSON (docs/models.md).  Keys are not part of it and not kept here:
- * models_key() reads one for the process that uses it.
+ * endpoint_key() reads one for the process that uses it.
  */
 #ifndef DAEMON_MODEL_MODELS_H
 #define DAEMON_MODEL_MODELS_H
 
 #include "common/attr.h"
 #include "common/err.h"
+#include "daemon/model/endpoint.h"
 #include "daemon/model/reader.h"
 #include "daemon/tenant/registry.h"
-#include "daemon/tenant/trusted.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,12 +20,9 @@
 #define MODELS_MAX_BYTES      (1U << 20)
 #define MODELS_MAX            64
 #define MODEL_HEADERS         16
-#define MODEL_KEY_MIN         8 /* bytes; a shorter one could not be told from ordinary text */
-#define MODEL_KEY_MAX         1024
 #define MODEL_TEXT_MAX        256 /* bytes of a label, a name, a header's value */
 #define MODEL_HEADER_MAX      64  /* bytes of a header's name */
 #define MODEL_CREDENTIAL_SIZE 33  /* 32 hex digits */
-#define MODEL_URL_MAX         1024
 
 struct model_header {
 	char name[MODEL_HEADER_MAX + 1];
@@ -36,13 +33,8 @@ struct declared_model {
 	char id[TENANT_MODEL_MAX + 1];
 	char label[MODEL_TEXT_MAX + 1];
 	enum dialect dialect;
-	char base_url[MODEL_URL_MAX + 1]; /* the path of the format is appended; http or https, no
-	                                     slash at its end */
-	bool secure;                      /* https */
-	bool local;                       /* of this machine: 127.0.0.1, localhost, [::1] */
-	uint16_t port;
-	char model[MODEL_TEXT_MAX + 1];          /* as the provider calls it */
-	char api_key_file[TRUSTED_PATH_MAX + 1]; /* "" = none is sent */
+	struct endpoint at;             /* the path of the format is appended to its URL */
+	char model[MODEL_TEXT_MAX + 1]; /* as the provider calls it */
 	int64_t context_window;
 	int64_t max_output_tokens;
 	bool images;                                    /* it can be shown them */
@@ -66,10 +58,6 @@ int models_load(const char *path, const struct registry *registry, struct models
                 void (*line)(void *ctx, const char *line), void *ctx, struct err *e) must_check;
 
 void models_free(struct models **m);
-
-/* A model's key, NUL-terminated, into ret; "" when it has none.  The caller wipes it. */
-int models_key(const struct declared_model *m, char ret[MODEL_KEY_MAX + 1], struct err *e)
-	must_check;
 
 /* NULL = none of that id. */
 const struct declared_model *models_find(const struct models *m, const char *id);

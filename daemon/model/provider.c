@@ -163,7 +163,8 @@ static int receive_answer(struct attempt *a, int fd, struct err *e)
 
 static int ask(struct attempt *a, const struct buf *body, struct err *e)
 {
-	const struct courier_ask question = { (uint32_t)a->provider->index, (uint32_t)body->len };
+	const struct courier_ask question = { .place = (uint32_t)a->provider->index,
+		                              .len = (uint32_t)body->len };
 	auto_close int fd = -1;
 
 	if (courier_open(a->provider->sock, &question, body->data, &a->wait, &fd, e) < 0)

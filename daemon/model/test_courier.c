@@ -200,7 +200,7 @@ static void *fire_later(void *ctx)
 /* Nobody reads, so that the queue of the socket fills up. */
 static int fill(int sock, const struct courier_wait *w, struct err *e)
 {
-	const struct courier_ask ask = { 0, 1 };
+	const struct courier_ask ask = { .len = 1 };
 	int rc = 0;
 
 	for (int i = 0; i < 100000 && rc == 0; i++) {
@@ -267,13 +267,13 @@ static bool is_closed(int fd)
 /* A second descriptor would stay open in it for ever; neither is taken. */
 static void one_descriptor_comes_with_a_request(void **state)
 {
-	struct models models = { .n = 0 };
+	const struct courier_conf conf = { .mode = CONFINE_ENFORCE };
 	struct err e = ERR_INIT;
 	int first[2], second[2], sock;
 
 	(void)state;
 	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-	if (courier_start(&models, CONFINE_ENFORCE, &sock, &e) < 0)
+	if (courier_start(&conf, &sock, &e) < 0)
 		fail_msg("%s", e.text);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, first), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, second), 0);

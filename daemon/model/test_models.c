@@ -106,23 +106,23 @@ static void a_whole_model(void **state)
 		"\"http://[::1]:8080/x\"," REST "}]}",
 		"");
 	const struct declared_model *a = models_find(m, "a"), *b = models_find(m, "b/c:1");
-	char key[MODEL_KEY_MAX + 1];
+	char key[ENDPOINT_KEY_MAX + 1];
 	struct err e = ERR_INIT;
 
 	(void)state;
 	assert_int_equal(m->n, 2);
 	assert_null(models_find(m, "c"));
 	assert_int_equal(a->dialect, DIALECT_MESSAGES);
-	assert_true(a->secure && a->port == 443);
+	assert_true(a->at.secure && a->at.port == 443);
 	assert_int_equal(a->idle_ms, 7000);
 	assert_true(a->input_price == 3 && a->output_price == 15.5 && a->cached_price == -1);
 	assert_true(a->images && !b->images);
 	assert_string_equal(a->headers[0].name, "X-A");
 	assert_string_equal(a->headers[0].value, "b c");
-	assert_int_equal(models_key(a, key, &e), 0);
+	assert_int_equal(endpoint_key(&a->at, key, &e), 0);
 	assert_string_equal(key, KEY);
-	assert_true(!b->secure && b->port == 8080 && b->idle_ms == 300000);
-	assert_int_equal(models_key(b, key, &e), 0);
+	assert_true(!b->at.secure && b->at.port == 8080 && b->idle_ms == 300000);
+	assert_int_equal(endpoint_key(&b->at, key, &e), 0);
 	assert_string_equal(key, "");
 	models_free(&m);
 }
