@@ -21,6 +21,37 @@ bool endpoint_printable(const char *text, char first)
 	return true;
 }
 
+bool endpoint_header_valid(const char *name)
+{
+	return *name && strlen(name) <= ENDPOINT_HEADER_MAX &&
+	       strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") ==
+	               strlen(name);
+}
+
+bool endpoint_header_reserved(const char *name)
+{
+	static const char *const names[] = {
+		"accept",
+		"connection",
+		"content-encoding",
+		"content-length",
+		"content-type",
+		"expect",
+		"host",
+		"mcp-protocol-version",
+		"mcp-session-id",
+		"te",
+		"trailer",
+		"transfer-encoding",
+		"upgrade",
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (strcasecmp(names[i], name) == 0)
+			return true;
+	return false;
+}
+
 static bool is_local(const char *host, size_t len)
 {
 	static const char *const names[] = { "127.0.0.1", "localhost", "[::1]" };
@@ -59,10 +90,9 @@ int endpoint_url(struct endpoint *ep, const char *url, const char *key_field, st
 	authority = strcspn(host, "/");
 	name = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/");
 	if (strlen(url) > ENDPOINT_URL_MAX || !endpoint_printable(url, 0x21) ||
-	    strpbrk(url, "@?#\\") || url[strlen(url) - 1] == '/' || name > authority || !name)
+	    strpbrk(url, "@?#\\") || name > authority || !name)
 		return err_set(e, EINVAL,
-		               "must be a URL of at most %d bytes without user, query, fragment "
-		               "and a slash at its end",
+		               "must be a URL of at most %d bytes without user, query and fragment",
 		               ENDPOINT_URL_MAX);
 	if (!read_port(host + name, authority - name, secure, &ep->port))
 		return err_set(e, EINVAL, "its port must be 1 to 65535");

@@ -19,7 +19,7 @@
 #define ENDPOINT_HEADER_MAX 64 /* bytes of a header's name */
 
 struct endpoint {
-	char url[ENDPOINT_URL_MAX + 1]; /* http or https, no slash at its end */
+	char url[ENDPOINT_URL_MAX + 1]; /* http or https */
 	bool secure;                    /* https */
 	bool local;                     /* of this machine: 127.0.0.1, localhost, [::1] */
 	uint16_t port;
@@ -47,5 +47,11 @@ int endpoint_key(const struct endpoint *ep, char ret[ENDPOINT_KEY_MAX + 1], stru
 
 /* Printable ASCII from first on. */
 bool endpoint_printable(const char *text, char first);
+
+/* 1 to ENDPOINT_HEADER_MAX letters, digits, "-" and "_". */
+bool endpoint_header_valid(const char *name);
+
+/* One that a request is made of, so that nobody else sets it. */
+bool endpoint_header_reserved(const char *name);
 
 #endif

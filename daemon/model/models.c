@@ -3,11 +3,9 @@
  */
 #include "daemon/model/models.h"
 
-#include "common/fd.h"
 #include "common/json.h"
-#include "daemon/tenant/trusted.h"
+#include "daemon/model/declared.h"
 
-#include <errno.h>
 #include <sodium.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -21,7 +19,7 @@
 #define PATH_SIZE     96
 
 struct reading {
-	struct json_faults faults;
+	struct json_faults *faults;
 	const struct registry *registry;
 	struct models *models;
 	struct declared_model *m; /* the one that is read */
@@ -48,7 +46,7 @@ static void printf_like(3, 4) fault(struct reading *r, const char *field, const 
 	(void)vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	json_path_field(at, sizeof(at), r->path, field);
-	json_fault(&r->faults, at, "%s", text);
+	json_fault(r->faults, at, "%s", text);
 }
 
 /* -- fields -------------------------------------------------------------------------------- */
@@ -92,6 +90,8 @@ static void read_url(struct reading *r, const char *url, bool has_key)
 
 	if (endpoint_url(&r->m->at, url, has_key ? "apiKeyFile" : NULL, &e) < 0)
 		fault(r, "baseUrl", "%s", e.text);
+	else if (url[strlen(url) - 1] == '/')
+		fault(r, "baseUrl", "must not end in a slash: the path of its format is appended");
 }
 
 static void read_number(struct reading *r, const char *field, const struct json *v, int64_t max,
@@ -134,7 +134,7 @@ static void read_prices(struct reading *r, const struct json *v)
 
 	json_path_field(at, sizeof(at), r->path, "prices");
 	if (v)
-		(void)json_fields(v, at, fields, ARRAY_LEN(fields), found, &r->faults);
+		(void)json_fields(v, at, fields, ARRAY_LEN(fields), found, r->faults);
 	read_price(r, "input", found[0], &r->m->input_price);
 	read_price(r, "output", found[1], &r->m->output_price);
 	read_price(r, "cached", found[2], &r->m->cached_price);
@@ -152,29 +152,6 @@ static bool may_carry_key(const char *name)
 	return false;
 }
 
-/* Those that the request itself is made of, or that may carry a key. */
-static bool reserved(const char *name)
-{
-	static const char *const names[] = {
-		"accept",
-		"connection",
-		"content-encoding",
-		"content-length",
-		"content-type",
-		"expect",
-		"host",
-		"te",
-		"trailer",
-		"transfer-encoding",
-		"upgrade",
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (strcasecmp(names[i], name) == 0)
-			return true;
-	return may_carry_key(name);
-}
-
 static void take_header(struct declared_model *m, const char *name, const char *value)
 {
 	struct model_header *h = &m->headers[m->header_count++];
@@ -190,11 +167,9 @@ static void read_header(void *ctx, const char *name, const struct json *v)
 	char field[64];
 
 	(void)snprintf(field, sizeof(field), "headers.%.40s", name);
-	if (!*name || strlen(name) > MODEL_HEADER_MAX ||
-	    strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") !=
-	            strlen(name))
+	if (!endpoint_header_valid(name))
 		fault(r, "headers", "a name is not 1 to 64 of letters, digits, \"-\" and \"_\"");
-	else if (reserved(name))
+	else if (endpoint_header_reserved(name) || may_carry_key(name))
 		fault(r, field, "is not the operator's to set");
 	else if (!value || !*value || strlen(value) > MODEL_TEXT_MAX ||
 	         !endpoint_printable(value, 0x20))
@@ -258,7 +233,7 @@ static void read_model(struct reading *r, const struct json *v)
 	struct declared_model *m = r->m;
 	int64_t idle = IDLE_STANDARD;
 
-	(void)json_fields(v, r->path, fields, FIELDS, found, &r->faults);
+	(void)json_fields(v, r->path, fields, FIELDS, found, r->faults);
 	read_strings(r, found);
 	if (found[FIELD_WINDOW])
 		read_number(r, "contextWindow", found[FIELD_WINDOW], TOKENS_MAX,
@@ -278,64 +253,38 @@ static void read_model(struct reading *r, const struct json *v)
 
 /* -- the whole --------------------------------------------------------------------------------- */
 
-static void read_document(struct reading *r, const struct json *document)
+/* Counted after it is read, so that it is compared with those before it only. */
+static void read_entry(void *ctx, const struct json *v, const char *at, struct json_faults *faults)
 {
-	static const struct json_field whole[] = {
-		{ "version", JSON_INT, .required = true },
-		{ "models", JSON_ARRAY, .required = true },
-	};
-	const struct json *found[ARRAY_LEN(whole)];
-	size_t n;
+	struct reading *r = ctx;
 
-	(void)json_fields(document, "", whole, ARRAY_LEN(whole), found, &r->faults);
-	if (found[0] && json_int(found[0]) != 1)
-		json_fault(&r->faults, "version", "must be 1");
-	n = json_len(found[1]);
-	if (found[1] && (n < 1 || n > MODELS_MAX))
-		json_fault(&r->faults, "models", "%zu entries, must be 1 to %d", n, MODELS_MAX);
-	for (size_t i = 0; i < n && i < MODELS_MAX; i++) {
-		char at[32];
-
-		json_path_index(at, sizeof(at), "models", i);
-		r->path = at;
-		r->m = &r->models->v[i];
-		read_model(r, json_at(found[1], i));
-		r->models->n = i + 1; /* so that it is compared with those before it only */
-	}
-}
-
-static int open_document(const char *path, struct json **ret, struct err *e)
-{
-	auto_free char *text = NULL;
-	size_t len;
-
-	if (trusted_read(path, TRUSTED_CONFIG, MODELS_MAX_BYTES, &text, &len, e) < 0)
-		return -1;
-	return json_parse(text, len, ret, e) < 0 ? err_wrap(e, "%.200s", path) : 0;
+	r->faults = faults;
+	r->path = at;
+	r->m = &r->models->v[r->models->n];
+	read_model(r, v);
+	r->models->n++;
 }
 
 int models_load(const char *path, const struct registry *registry, struct models **ret,
                 void (*line)(void *ctx, const char *line), void *ctx, struct err *e)
 {
-	struct json_lines to = { .line = line, .ctx = ctx };
-	struct reading r = { .faults = { .report = json_report_line, .ctx = &to },
-		             .registry = registry };
-	auto_json struct json *document = NULL;
-	struct err cause = ERR_INIT;
+	struct reading r = { .registry = registry };
+	const struct declared_file file = { .path = path,
+		                            .list = "models",
+		                            .most = MODELS_MAX,
+		                            .entry = read_entry,
+		                            .ctx = &r,
+		                            .line = line,
+		                            .line_ctx = ctx };
 
 	if (sodium_init() < 0 || !(r.models = calloc(1, sizeof(*r.models))))
 		abort();
-	if (open_document(path, &document, &cause) < 0)
-		json_fault(&r.faults, "", "%s", cause.text);
-	else
-		read_document(&r, document);
-	if (!r.faults.count) {
-		*ret = r.models;
-		return 0;
+	if (declared_read(&file, e) < 0) {
+		models_free(&r.models);
+		return -1;
 	}
-	models_free(&r.models);
-	return err_set(e, EINVAL, "%.200s: %zu fault%s", path, r.faults.count,
-	               r.faults.count == 1 ? "" : "s");
+	*ret = r.models;
+	return 0;
 }
 
 const struct declared_model *models_find(const struct models *m, const char *id)

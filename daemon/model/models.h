@@ -17,15 +17,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MODELS_MAX_BYTES      (1U << 20)
 #define MODELS_MAX            64
 #define MODEL_HEADERS         16
 #define MODEL_TEXT_MAX        256 /* bytes of a label, a name, a header's value */
-#define MODEL_HEADER_MAX      64  /* bytes of a header's name */
 #define MODEL_CREDENTIAL_SIZE 33  /* 32 hex digits */
 
 struct model_header {
-	char name[MODEL_HEADER_MAX + 1];
+	char name[ENDPOINT_HEADER_MAX + 1];
 	char value[MODEL_TEXT_MAX + 1];
 };
 

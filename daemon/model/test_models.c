@@ -3,6 +3,7 @@
 
 #include "common/buf.h"
 #include "common/fd.h"
+#include "daemon/model/declared.h"
 #include "daemon/model/models.h"
 
 #include <errno.h>
@@ -145,8 +146,11 @@ static void every_fault_is_told(void **state)
 		{ HEAD "\"baseUrl\":\"ftp://x\"," REST "}]}",
 		  "models[0].baseUrl: must begin with https:// or http://\n" },
 		{ HEAD "\"baseUrl\":\"https://x/v1?q\"," REST "}]}",
-		  "models[0].baseUrl: must be a URL of at most 1024 bytes without user, query, "
-		  "fragment and a slash at its end\n" },
+		  "models[0].baseUrl: must be a URL of at most 1024 bytes without user, query "
+		  "and fragment\n" },
+		{ HEAD "\"baseUrl\":\"https://x/v1/\"," REST "}]}",
+		  "models[0].baseUrl: must not end in a slash: the path of its format is "
+		  "appended\n" },
 		{ HEAD "\"baseUrl\":\"https://x:70000/v1\"," REST "}]}",
 		  "models[0].baseUrl: its port must be 1 to 65535\n" },
 		{ HEAD "\"baseUrl\":\"http://x/v1\"," REST "}]}", "" },
@@ -227,7 +231,7 @@ static void the_example_is_good(void **state)
 	size_t len;
 
 	(void)state;
-	assert_int_equal(fd_read_all(fd, MODELS_MAX_BYTES, &text, &len, &e), 0);
+	assert_int_equal(fd_read_all(fd, DECLARED_BYTES_MAX, &text, &len, &e), 0);
 	for (at = text; (key = strstr(at, EXAMPLE_KEYS)); at = key + strcspn(key, "\"")) {
 		buf_add(&here, at, (size_t)(key - at));
 		buf_adds(&here, "@/key");
