@@ -2,7 +2,7 @@
 
 #include "common/buf.h"
 #include "common/utf8.h"
-#include "daemon/turn/output.h"
+#include "daemon/tool/output.h"
 #include "daemon/turn/redact.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "daemon/api/api.h"
 #include "daemon/api/attachments.h"
 #include "daemon/api/public.h"
-#include "daemon/turn/output.h"
+#include "daemon/tool/output.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 
 #include "daemon/store/session.h"
 #include "daemon/store/turn.h"
-#include "daemon/turn/tools.h"
+#include "daemon/tool/tools.h"
 
 #define APPROVAL_KIND "tool_approval"
 

@@ -10,7 +10,7 @@
 
 #include "common/json.h"
 #include "daemon/model/prompt.h"
-#include "daemon/turn/tools.h"
+#include "daemon/tool/tools.h"
 #include "daemon/turn/transcript.h"
 #include "daemon/turn/turns.h"
 

@@ -5,11 +5,11 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "daemon/turn/approval.h"
+#include "daemon/turn/questions.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/render.h"
 #include "daemon/turn/run.h"
 #include "daemon/turn/tell.h"
-#include "daemon/turn/tools.h"
 
 #include <string.h>
 

@@ -1,58 +1,47 @@
 #include "daemon/turn/offered.h"
 
 #include "common/attr.h"
+#include "daemon/tool/schema.h"
+#include "daemon/tool/tools.h"
 
-#define OBJECT(properties, required)                                                      \
-	"{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{" properties \
-	"},\"required\":[" required "]}"
-#define TEXT(name, what) "\"" name "\":{\"type\":\"string\",\"description\":\"" what "\"}"
-#define NUMBER(name, low, high, what)                                              \
-	"\"" name "\":{\"type\":\"integer\",\"minimum\":" low ",\"maximum\":" high \
-	",\"description\":\"" what "\"}"
+#include <pthread.h>
+
+#define OFFERED_MAX 64
+
+static const struct model_tool questions[] = {
+	{ "ask_user", "Ask the person a question, and wait for the answer.",
+	  SCHEMA_OBJECT(
+		  SCHEMA_TEXT(
+			  "question",
+			  "what to ask") ","
+					 "\"options\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},"
+					 "\"description\":\"answers to choose from\"}," SCHEMA_INT(
+						 "expiresInSeconds", "1", "2592000",
+						 "default: never"),
+		  "\"question\"") },
+	{ "plan_enter",
+	  "Propose to plan before anything is changed; the person decides. While planning, "
+	  "only what reads is run.",
+	  SCHEMA_OBJECT(SCHEMA_TEXT("reason", "why planning first would help"), "") },
+	{ "plan_exit", "Show the plan to the person, who approves it or not.",
+	  SCHEMA_OBJECT(SCHEMA_TEXT("plan", "the plan"), "\"plan\"") },
+};
+
+static struct model_tool offered[OFFERED_MAX];
+static size_t count;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void collect(void)
+{
+	for (size_t i = 0; i < tool_count(); i++)
+		offered[count++] = *tool_shown(i);
+	for (size_t i = 0; i < ARRAY_LEN(questions); i++)
+		offered[count++] = questions[i];
+}
 
 const struct model_tool *offered_tools(size_t *ret_count)
 {
-	static const struct model_tool tools[] = {
-		{ "shell",
-		  "Run a command line with sh in the sandbox and wait for its end. Returns what it "
-		  "wrote and its exit code; long output is cut in the middle.",
-		  OBJECT(TEXT("command", "the command line") "," TEXT(
-				 "cwd",
-				 "where it runs; default: the session's working directory") "," NUMBER("timeoutMs",
-		                                                                                       "1",
-		                                                                                       "3600000",
-		                                                                                       "milliseconds; default 120000"),
-		         "\"command\"") },
-		{ "read_file", "Read a part of a file as text.",
-		  OBJECT(TEXT("path", "absolute, or from the session's working directory") "," NUMBER(
-				 "offset", "0", "9007199254740991",
-				 "first byte; default 0") "," NUMBER("limit", "1", "65536",
-		                                                     "bytes; default 65536"),
-		         "\"path\"") },
-		{ "write_file", "Make a file, or replace one, with exactly this content.",
-		  OBJECT(TEXT("path", "absolute, or from the session's working directory") "," TEXT(
-				 "content", "all of it"),
-		         "\"path\",\"content\"") },
-		{ "list_files", "List a directory.",
-		  OBJECT(TEXT("path", "default: the session's working directory") "," NUMBER(
-				 "limit", "1", "1000", "entries; default 1000"),
-		         "") },
-		{ "ask_user", "Ask the person a question, and wait for the answer.",
-		  OBJECT(TEXT("question",
-		              "what to ask") ","
-		                             "\"options\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},"
-		                             "\"description\":\"answers to choose from\"}," NUMBER(
-						     "expiresInSeconds", "1", "2592000",
-						     "default: never"),
-		         "\"question\"") },
-		{ "plan_enter",
-		  "Propose to plan before anything is changed; the person decides. While planning, "
-		  "only what reads is run.",
-		  OBJECT(TEXT("reason", "why planning first would help"), "") },
-		{ "plan_exit", "Show the plan to the person, who approves it or not.",
-		  OBJECT(TEXT("plan", "the plan"), "\"plan\"") },
-	};
-
-	*ret_count = ARRAY_LEN(tools);
-	return tools;
+	(void)pthread_once(&once, collect);
+	*ret_count = count;
+	return offered;
 }

@@ -1,5 +1,5 @@
 /*
- * offered.h - the tools (tools.h) as a model is told of them.
+ * offered.h - the tools and questions as a model is told of them.
  */
 #ifndef DAEMON_TURN_OFFERED_H
 #define DAEMON_TURN_OFFERED_H

@@ -3,9 +3,9 @@
  * died, and what came with it in the sandbox.
  */
 #include "common/clock.h"
+#include "daemon/tool/tools.h"
 #include "daemon/turn/reply.h"
 #include "daemon/turn/run.h"
-#include "daemon/turn/tools.h"
 
 #include <string.h>
 

@@ -2,9 +2,10 @@
  * Calls that a person answers.  The answer is the call's result; it may also begin or end
  * the planning of the session, in which nothing is run that writes.
  */
+#include "daemon/turn/questions.h"
 #include "common/buf.h"
 #include "common/fd.h"
-#include "daemon/turn/tool_help.h"
+#include "daemon/tool/help.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,10 +2,10 @@
 
 #include "common/clock.h"
 #include "daemon/turn/approval.h"
+#include "daemon/turn/questions.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/render.h"
 #include "daemon/turn/tell.h"
-#include "daemon/turn/tools.h"
 
 #include <stdlib.h>
 #include <string.h>

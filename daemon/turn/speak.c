@@ -2,8 +2,8 @@
  * The model's step: it is asked to go on, and what it says is committed.
  */
 #include "common/json.h"
+#include "daemon/tool/output.h"
 #include "daemon/turn/offered.h"
-#include "daemon/turn/output.h"
 #include "daemon/turn/run.h"
 #include "daemon/turn/tell.h"
 

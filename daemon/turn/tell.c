@@ -2,7 +2,7 @@
 
 #include "common/utf8.h"
 #include "daemon/event/bus.h"
-#include "daemon/turn/output.h"
+#include "daemon/tool/output.h"
 #include "daemon/turn/redact.h"
 
 #include <errno.h>

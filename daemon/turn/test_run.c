@@ -1,6 +1,6 @@
 #include "daemon/turn/test_world.h"
 
-#include "daemon/turn/tools.h"
+#include "daemon/tool/tools.h"
 
 static atomic_bool lock_held; /* an earlier runner is alive and holds the tenant's lock */
 

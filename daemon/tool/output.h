@@ -1,8 +1,8 @@
 /*
  * output.h - what is kept of a command's output: its head, its tail, and the truth about the rest.
  */
-#ifndef DAEMON_TURN_OUTPUT_H
-#define DAEMON_TURN_OUTPUT_H
+#ifndef DAEMON_TOOL_OUTPUT_H
+#define DAEMON_TOOL_OUTPUT_H
 
 #include "common/buf.h"
 

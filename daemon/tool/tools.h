@@ -1,24 +1,17 @@
 /*
- * tools.h - the tools a model can call, all of which work inside the sandbox.
- *
- *   shell       {"command", "cwd"?, "timeoutMs"? (1 to 3,600,000; default 120,000)}
- *   read_file   {"path", "offset"?, "limit"? (bytes, at most 65,536, the default)}
- *   write_file  {"path", "content"}
- *   list_files  {"path"?, "limit"? (1 to 1,000, the default)}
- *   ask_user    {"question", "options"?: [strings], "expiresInSeconds"? (1 to 2,592,000)};
- *               answered by a person
- *   plan_enter  {"reason"?}; a person decides whether the session plans first
- *   plan_exit   {"plan"}; a person approves the plan, or not
+ * tools.h - the tools a model can call that work inside the sandbox; docs/tools.md describes
+ * them and their arguments.
  *
  * Relative paths begin at the session's working directory.  What a tool has to say
  * about a mistake of the model is its result, not an error of the turn.
  */
-#ifndef DAEMON_TURN_TOOLS_H
-#define DAEMON_TURN_TOOLS_H
+#ifndef DAEMON_TOOL_TOOLS_H
+#define DAEMON_TOOL_TOOLS_H
 
 #include "common/cancel.h"
 #include "common/err.h"
 #include "common/json.h"
+#include "daemon/model/prompt.h"
 #include "daemon/sandbox/sandbox.h"
 #include "daemon/store/turn.h"
 
@@ -44,8 +37,9 @@ void tool_outcome_release(struct tool_outcome *o);
 /* Make o->details, as JSON, part of o->result, to be stored with it. */
 void tool_outcome_store_details(struct tool_outcome *o);
 
-/* True when the call is a question to a person rather than something to run. */
-bool tool_asks(const struct item *call);
+/* The tools as a model is told of them, i < tool_count(). */
+size_t tool_count(void);
+const struct model_tool *tool_shown(size_t i);
 
 /* True when the call may change something: what a session that plans does not run. */
 bool tool_writes(const struct item *call);
@@ -57,30 +51,12 @@ bool tool_writes(const struct item *call);
 int tool_run(const struct tool_context *c, const struct item *call, struct tool_outcome *ret,
              struct err *e) must_check;
 
-/*
- * Read the arguments of a call that asks into the request's kind, prompt and options (of
- * ask_user: the model's, then "custom").  1 when they are usable, 0 with *ret filled (the
- * refusal to show the model) when not.
- */
-int tool_question(const struct item *call, struct request *request, struct tool_outcome *ret);
-
 /* The result of a call that is not run: "error: code: text". */
 void tool_refused(const struct item *call, const char *code, const char *text,
                   struct tool_outcome *ret);
 
 /* The result of a call whose outcome nobody knows, because the daemon ended while it ran. */
 void tool_interrupted(const struct item *call, struct tool_outcome *ret);
-
-/*
- * Whether the session plans from now on because of a decision; false when the decision
- * changes nothing about that.
- */
-bool tool_changes_planning(const struct request *request, const char *decision, bool *ret_planning);
-
-/* The result of an answered question, and of one that nobody answered in time. */
-int tool_answered(const struct request *request, const char *decision, const char *value,
-                  struct item *ret, struct err *e) must_check;
-int tool_expired(const struct request *request, struct item *ret, struct err *e) must_check;
 
 /*
  * 0 when a sandbox of this daemon runs, started if need be.  Its runner holds the tenant's

@@ -1,6 +1,6 @@
 #include "common/test.h"
 
-#include "daemon/turn/output.h"
+#include "daemon/tool/output.h"
 
 #include <stdio.h>
 #include <stdlib.h>

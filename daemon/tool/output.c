@@ -1,4 +1,4 @@
-#include "daemon/turn/output.h"
+#include "daemon/tool/output.h"
 
 #include "common/utf8.h"
 
