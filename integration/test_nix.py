@@ -113,7 +113,7 @@ def good():
       tenants.globex.models = [ "local" "a/b:c-1.2_X" ];
       models."a/b:c-1.2_X" = { label = "A"; api = "messages"; baseUrl = "https://api.example/v1"
         ; model = "a-1"; apiKeyFile = "/run/secrets/key"; contextWindow = 200000; maxOutputTokens = 32000; images = true
-        ; prices = { input = 3; output = 15.5; }; headers.X-Purpose = "agent"; idleSeconds = 600; };
+        ; reasoning.efforts = [ "low" "max" ]; prices = { input = 3; output = 15.5; }; headers.X-Purpose = "agent"; idleSeconds = 600; };
       models.twin = { label = "A"; api = "messages"; baseUrl = "https://api.example/v1"
         ; model = "a-2"; apiKeyFile = "/run/secrets/key"; contextWindow = 2; maxOutputTokens = 2; };
       models.local = { label = "B"; api = "chat-completions"; baseUrl = "http://127.0.0.1:8000/v1"
@@ -183,10 +183,12 @@ def test_declared_models_and_copies_of_their_keys(good):
     assert one == {
         "id": "a/b:c-1.2_X", "label": "A", "api": "messages", "baseUrl": "https://api.example/v1",
         "model": "a-1", "apiKeyFile": keys["/run/secrets/key"], "contextWindow": 200000,
-        "maxOutputTokens": 32000, "images": True, "prices": {"input": 3, "output": 15.5},
+        "maxOutputTokens": 32000, "images": True,
+        "reasoning": {"efforts": ["low", "max"], "budget": False, "summaries": False},
+        "prices": {"input": 3, "output": 15.5},
         "headers": {"X-Purpose": "agent"}, "idleSeconds": 600}
     assert twin["apiKeyFile"] == one["apiKeyFile"] != local["apiKeyFile"] == keys["/etc/key"]
-    assert not {"images", "prices", "headers", "idleSeconds"} & set(local)
+    assert not {"images", "reasoning", "prices", "headers", "idleSeconds"} & set(local)
     assert " --models /etc/cloister/models.json" in good["much"]["service"]["ExecStart"]
     assert set(good["much"]["machine"]["etc"]) == {
         "cloister/tenants.json", "cloister/tenants.list", "cloister/models.json"}

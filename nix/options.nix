@@ -41,6 +41,22 @@ let
       '';
       contextWindow = required (types.ints.between 1 2147483647) "Tokens.";
       maxOutputTokens = required (types.ints.between 1 2147483647) "Tokens.";
+      reasoning = option (types.nullOr (
+        types.submodule {
+          options = {
+            efforts = option (types.listOf (types.enum [
+              "none"
+              "low"
+              "medium"
+              "high"
+              "xhigh"
+              "max"
+            ])) [ ] "Levels that it takes by name.";
+            budget = option types.bool false "Of messages: it takes a number of tokens instead.";
+            summaries = option types.bool false "It is asked for summaries that people can read.";
+          };
+        }
+      )) null "null: it does not reason, or is not asked to.";
       images = option (types.nullOr types.bool) null "Whether it can be shown images; null: no.";
       prices =
         option

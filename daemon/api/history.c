@@ -13,11 +13,33 @@
 #define STEPS_MAX    100
 #define DETAIL_CHARS 256
 
-/* A call without a result in a turn that has ended: shown, but never given to a model. */
+/*
+ * Shown, but never given to a model as it is: what was discarded, what can be read of its
+ * reasoning, and a call without a result in a turn that has ended.
+ */
 static bool for_display(const struct turn *t, const struct item *item)
 {
-	return turn_state_terminal(t->state) && item->kind == ITEM_TOOL_CALL &&
-	       item->call_state != CALL_DONE;
+	if (item->kind == ITEM_TOOL_CALL)
+		return turn_state_terminal(t->state) && item->call_state != CALL_DONE;
+	return item->kind == ITEM_DISCARDED || item->kind == ITEM_REASONING;
+}
+
+/* False when there is no room for more. */
+static bool push_item(struct json *items, struct json *display, const struct turn *t,
+                      const struct item *item, struct public_budget *budget)
+{
+	struct json *seen = NULL, *o = NULL;
+
+	if (item->kind == ITEM_REASONING && !(seen = public_reasoning(item, budget)))
+		return false;
+	if (seen)
+		json_push(items, seen);
+	if (seen && !item->body_len)
+		return true;
+	o = public_item(item, budget);
+	if (o)
+		json_push(for_display(t, item) ? display : items, o);
+	return o != NULL;
 }
 
 static struct json *error_json(const struct turn *t)
@@ -34,13 +56,9 @@ static struct json *turn_json(const struct turn *t, const struct item_list *list
 {
 	struct json *o = json_new_object(), *items = json_new_array(), *display = json_new_array();
 
-	for (size_t i = 0; i < list->count; i++) {
-		struct json *item = public_item(&list->items[i], budget);
-
-		if (!item)
+	for (size_t i = 0; i < list->count; i++)
+		if (!push_item(items, display, t, &list->items[i], budget))
 			break;
-		json_push(for_display(t, &list->items[i]) ? display : items, item);
-	}
 	json_put_str(o, "id", t->id.text);
 	json_put_str(o, "sessionId", t->session.text);
 	json_put_str(o, "clientRequestId",
@@ -227,12 +245,18 @@ static struct json *step_json(const struct turn *t, const struct item_list *list
 	return o;
 }
 
+static bool is_step(const struct item *item)
+{
+	return item->kind == ITEM_USER || item->kind == ITEM_ASSISTANT ||
+	       item->kind == ITEM_TOOL_CALL;
+}
+
 static size_t count_steps(const struct item_list *list)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < list->count; i++)
-		n += list->items[i].kind != ITEM_TOOL_RESULT;
+		n += is_step(&list->items[i]);
 	return n;
 }
 
@@ -244,7 +268,7 @@ static struct json *root_json(const struct turn *t, const struct session *s,
 	size_t count = count_steps(list), skip = count > STEPS_MAX ? count - STEPS_MAX : 0, n = 0;
 
 	for (size_t i = 0; i < list->count; i++)
-		if (list->items[i].kind != ITEM_TOOL_RESULT && n++ >= skip)
+		if (is_step(&list->items[i]) && n++ >= skip)
 			json_push(steps, step_json(t, list, i));
 	json_put_str(o, "path", "/root");
 	json_put_str(o, "status", turn_state_name(t->state));

@@ -10,10 +10,9 @@
 #define TEXT_MAX ((size_t)64 * 1024 * 1024) /* bytes of a text that had to be repaired */
 
 static const char *const kinds[] = {
-	[ITEM_USER] = "user",
-	[ITEM_ASSISTANT] = "assistant",
-	[ITEM_TOOL_CALL] = "tool_call",
-	[ITEM_TOOL_RESULT] = "tool_result",
+	[ITEM_USER] = "user",           [ITEM_ASSISTANT] = "assistant",
+	[ITEM_TOOL_CALL] = "tool_call", [ITEM_TOOL_RESULT] = "tool_result",
+	[ITEM_REASONING] = "reasoning", [ITEM_DISCARDED] = "discarded",
 };
 
 /* -- text ------------------------------------------------------------------------------- */
@@ -138,6 +137,16 @@ static void put_result(struct json *o, const struct item *result, struct public_
 	public_put_details(o, "details", result);
 }
 
+static void put_discarded(struct json *o, const struct item *item, struct public_budget *b)
+{
+	auto_json struct json *details = public_details(item);
+
+	put_text(o, "text", "textTruncated",
+	         (struct text){ item->body, item->body_len, item->beginning || item->truncated },
+	         b);
+	json_put_str(o, "reason", details ? json_str(json_get(details, "reason")) : NULL);
+}
+
 static size_t nodes(const struct json *v);
 
 static void add_nodes(void *ctx, const char *key, const struct json *value)
@@ -159,21 +168,20 @@ static size_t nodes(const struct json *v) /* NOLINT(misc-no-recursion) */
 	return n;
 }
 
-struct json *public_item(const struct item *item, struct public_budget *budget)
+static struct json *new_item(const struct item *item)
 {
 	struct json *o = json_new_object();
-	size_t n;
 
 	json_put_int(o, "seq", item->seq);
 	json_put_str(o, "kind", kinds[item->kind]);
-	if (item->kind == ITEM_TOOL_CALL)
-		put_call(o, item, budget);
-	else if (item->kind == ITEM_TOOL_RESULT)
-		put_result(o, item, budget);
-	else
-		put_text(o, "text", "textTruncated",
-		         (struct text){ item->body, item->body_len, item->beginning }, budget);
-	n = nodes(o);
+	return o;
+}
+
+/* Counted against the budget; NULL, and o freed, where there is no room for it. */
+static struct json *within(struct json *o, struct public_budget *budget)
+{
+	size_t n = nodes(o);
+
 	if (n > budget->nodes) {
 		json_free(&o);
 		budget->exceeded = true;
@@ -182,4 +190,28 @@ struct json *public_item(const struct item *item, struct public_budget *budget)
 	}
 	budget->nodes -= n;
 	return o;
+}
+
+struct json *public_reasoning(const struct item *item, struct public_budget *budget)
+{
+	struct json *o = new_item(item);
+
+	json_put_str(o, "encrypted_content", item->sealed ? "[redacted]" : NULL);
+	return within(o, budget);
+}
+
+struct json *public_item(const struct item *item, struct public_budget *budget)
+{
+	struct json *o = new_item(item);
+
+	if (item->kind == ITEM_TOOL_CALL)
+		put_call(o, item, budget);
+	else if (item->kind == ITEM_TOOL_RESULT)
+		put_result(o, item, budget);
+	else if (item->kind == ITEM_DISCARDED)
+		put_discarded(o, item, budget);
+	else
+		put_text(o, "text", "textTruncated",
+		         (struct text){ item->body, item->body_len, item->beginning }, budget);
+	return within(o, budget);
 }

@@ -31,6 +31,9 @@ struct public_budget {
 /* The item, or NULL when nothing of it fits any more. */
 struct json *public_item(const struct item *item, struct public_budget *budget);
 
+/* As public_item(): that a model reasoned there, without a word of it. */
+struct json *public_reasoning(const struct item *item, struct public_budget *budget);
+
 /* The arguments of a call, or the text of another item: max_chars at most and an ellipsis. */
 void public_put_arguments(struct json *o, const char *key, const struct item *call,
                           size_t max_chars);

@@ -38,8 +38,11 @@ static void openapi(const struct http_request *req, struct http_response *res, v
 
 static struct json *model_json(const struct model *m)
 {
-	struct json *o = json_new_object();
+	struct json *o = json_new_object(), *efforts = json_new_array();
 
+	for (enum effort i = EFFORT_NONE; i < EFFORTS; i++)
+		if (m->reasoning.efforts & 1U << i)
+			json_push_str(efforts, effort_name(i));
 	json_put_str(o, "id", m->id);
 	json_put_str(o, "label", m->label);
 	json_put_str(o, "provider", m->provider);
@@ -51,6 +54,7 @@ static struct json *model_json(const struct model *m)
 	else
 		json_put_null(o, "contextWindow");
 	json_put_bool(o, "images", m->sees_images);
+	json_put(o, "efforts", efforts);
 	return o;
 }
 

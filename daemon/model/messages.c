@@ -47,6 +47,64 @@ static void take_usage(struct reader *s, const struct json *v)
 	reader_usage(s, &usage);
 }
 
+/* -- reasoning: it has to come back as it was, signature and all ------------------------------ */
+
+static void begin_thought(struct reader *s, int64_t place, const struct json *block)
+{
+	const struct json *signature = json_get(block, "signature");
+	struct open_thought *t = &s->thought;
+
+	t->key = place;
+	t->open = true;
+	buf_reset(&t->text);
+	buf_reset(&t->signature);
+	buf_add(&t->text, json_str(json_get(block, "thinking")),
+	        json_str_len(json_get(block, "thinking")));
+	buf_add(&t->signature, json_str(signature), json_str_len(signature));
+	reader_text(s, SAID_REASONING, json_get(block, "thinking"));
+}
+
+static void grow_thought(struct reader *s, int64_t place, const struct json *delta)
+{
+	const struct json *text = json_get(delta, "thinking");
+	const struct json *signature = json_get(delta, "signature");
+	struct open_thought *t = &s->thought;
+
+	reader_text(s, SAID_REASONING, text);
+	if (!t->open || t->key != place)
+		return;
+	buf_add(&t->text, json_str(text), json_str_len(text));
+	buf_add(&t->signature, json_str(signature), json_str_len(signature));
+}
+
+/* Without a signature its provider would not take it back. */
+static int end_thought(struct reader *s, struct err *e)
+{
+	auto_json struct json *block = json_new_object();
+	struct open_thought *t = &s->thought;
+
+	t->open = false;
+	if (buf_failed(&t->text) || buf_failed(&t->signature))
+		return reader_malformed(e, "a part of its reasoning is too long");
+	json_put_str(block, "type", "thinking");
+	json_put_strn(block, "thinking", t->text.data ? t->text.data : "", t->text.len);
+	json_put_strn(block, "signature", t->signature.data ? t->signature.data : "",
+	              t->signature.len);
+	return reader_reasoning_end(s, t->signature.len ? block : NULL, e);
+}
+
+static int hidden_thought(struct reader *s, const struct json *block, struct err *e)
+{
+	auto_json struct json *back = json_new_object();
+	const struct json *data = json_get(block, "data");
+
+	json_put_str(back, "type", "redacted_thinking");
+	json_put_strn(back, "data", json_str(data) ? json_str(data) : "", json_str_len(data));
+	return reader_reasoning_end(s, json_str_len(data) ? back : NULL, e);
+}
+
+/* -- blocks ------------------------------------------------------------------------------------ */
+
 /* Input comes in pieces, but for servers that give it whole with the beginning. */
 static void whole_input(struct reader *s, struct open_call *call, const struct json *input)
 {
@@ -67,7 +125,9 @@ static int block_start(struct reader *s, const struct json *event, struct err *e
 	if (is(block, "text"))
 		reader_text(s, SAID_TEXT, json_get(block, "text"));
 	if (is(block, "thinking"))
-		reader_text(s, SAID_REASONING, json_get(block, "thinking"));
+		begin_thought(s, place, block);
+	if (is(block, "redacted_thinking"))
+		return hidden_thought(s, block, e);
 	if (!is(block, "tool_use"))
 		return 0;
 	if (reader_find(s, place))
@@ -86,8 +146,8 @@ static int block_delta(struct reader *s, const struct json *event, struct err *e
 
 	if (is(delta, "text_delta"))
 		reader_text(s, SAID_TEXT, json_get(delta, "text"));
-	if (is(delta, "thinking_delta"))
-		reader_text(s, SAID_REASONING, json_get(delta, "thinking"));
+	if (is(delta, "thinking_delta") || is(delta, "signature_delta"))
+		grow_thought(s, place_of(event), delta);
 	if (!is(delta, "input_json_delta"))
 		return 0;
 	call = reader_find(s, place_of(event));
@@ -99,9 +159,11 @@ static int block_delta(struct reader *s, const struct json *event, struct err *e
 
 static int block_stop(struct reader *s, const struct json *event, struct err *e)
 {
-	struct open_call *call = reader_find(s, place_of(event));
+	int64_t place = place_of(event);
+	struct open_call *call = reader_find(s, place);
 
-	(void)e;
+	if (s->thought.open && s->thought.key == place)
+		return end_thought(s, e);
 	if (call)
 		reader_call_end(s, call);
 	return 0;

@@ -37,6 +37,7 @@ void model_declare(const struct models *models, int courier)
 			.dialect = dialect_name(m->dialect),
 			.context_window = m->context_window,
 			.sees_images = m->images,
+			.reasoning = m->reasoning,
 		};
 		models_credential(m, catalogue.v[i].credential);
 	}
@@ -81,6 +82,7 @@ int model_respond(const struct model *m, const struct model_prompt *prompt,
                   const struct model_sink *sink, struct cancel *cancel, struct model_answer *ret,
                   struct err *e)
 {
+	*ret = (struct model_answer){ 0 };
 	if (cancel_fired(cancel))
 		return err_set(e, MODEL_CANCELLED, "cancelled");
 	if (m == &demo)

@@ -8,6 +8,7 @@
 
 #include "common/cancel.h"
 #include "common/err.h"
+#include "daemon/model/effort.h"
 #include "daemon/model/fault.h"
 #include "daemon/model/models.h"
 #include "daemon/model/prompt.h"
@@ -24,8 +25,9 @@ struct model {
 	const char *connection;
 	const char *transport_model;
 	const char *dialect;
-	int64_t context_window;                 /* tokens; 0 = unknown */
-	bool sees_images;                       /* else a line of text stands for each of them */
+	int64_t context_window; /* tokens; 0 = unknown */
+	bool sees_images;       /* else a line of text stands for each of them */
+	struct model_reasoning reasoning;
 	char credential[MODEL_CREDENTIAL_SIZE]; /* whose account it is; "" = nobody's */
 };
 
@@ -40,7 +42,12 @@ struct model_sink {
 
 /* What it said: items to append to the transcript.  Without a tool call it is the final answer. */
 struct model_answer {
-	struct item_list items; /* ITEM_ASSISTANT and ITEM_TOOL_CALL (call_state CALL_PENDING) */
+	/*
+	 * ITEM_DISCARDED for each attempt that failed after some of it was shown; then, in the
+	 * order of the answer, ITEM_REASONING, ITEM_ASSISTANT and ITEM_TOOL_CALL (call_state
+	 * CALL_PENDING).  The last one is never reasoning.
+	 */
+	struct item_list items;
 
 	uint64_t input_tokens, output_tokens, cached_tokens, reasoning_tokens;
 };
@@ -56,8 +63,9 @@ const struct model *model_at(size_t i);
 const struct model *model_find(const char *id); /* NULL = unknown */
 
 /*
- * Ask the model to go on from the transcript, blocking.  On success the caller
- * releases ret->items.  Codes: MODEL_FAILED, MODEL_CANCELLED, MODEL_TOO_LONG.
+ * Ask the model to go on from the transcript, blocking.  The caller releases ret->items,
+ * also on failure, when there is nothing but ITEM_DISCARDED in it, to be kept with the turn.
+ * Codes: MODEL_FAILED, MODEL_CANCELLED, MODEL_TOO_LONG.
  */
 int model_respond(const struct model *m, const struct model_prompt *prompt,
                   const struct model_sink *sink, struct cancel *cancel, struct model_answer *ret,

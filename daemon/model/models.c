@@ -140,6 +140,49 @@ static void read_prices(struct reading *r, const struct json *v)
 	read_price(r, "cached", found[2], &r->m->cached_price);
 }
 
+static void read_effort(struct reading *r, const struct json *v, size_t i)
+{
+	const char *name = json_str(v);
+	enum effort effort = name ? effort_named(name) : EFFORTS;
+	char field[64];
+
+	(void)snprintf(field, sizeof(field), "reasoning.efforts[%zu]", i);
+	if (effort == EFFORTS)
+		fault(r, field, "must be none, low, medium, high, xhigh or max");
+	else if (r->m->reasoning.efforts & 1U << effort)
+		fault(r, field, "stands there already");
+	else
+		r->m->reasoning.efforts |= 1U << effort;
+}
+
+/* That it is there says that the model reasons. */
+static void read_reasoning(struct reading *r, const struct json *v)
+{
+	static const struct json_field fields[] = {
+		{ "efforts", JSON_ARRAY },
+		{ "budget", JSON_BOOL },
+		{ "summaries", JSON_BOOL },
+	};
+	const struct json *found[ARRAY_LEN(fields)] = { NULL };
+	struct model_reasoning *reasoning = &r->m->reasoning;
+	char at[PATH_SIZE];
+
+	if (!v)
+		return;
+	json_path_field(at, sizeof(at), r->path, "reasoning");
+	(void)json_fields(v, at, fields, ARRAY_LEN(fields), found, r->faults);
+	*reasoning = (struct model_reasoning){ .on = true,
+		                               .budget = json_bool(found[1]),
+		                               .summaries = json_bool(found[2]) };
+	for (size_t i = 0; i < json_len(found[0]); i++)
+		read_effort(r, json_at(found[0], i), i);
+	if (reasoning->budget && (r->m->dialect != DIALECT_MESSAGES || json_len(found[0])))
+		fault(r, "reasoning.budget", "is for messages only, and instead of efforts");
+	if (reasoning->summaries && (r->m->dialect == DIALECT_CHAT || reasoning->budget))
+		fault(r, "reasoning.summaries",
+		      "is for responses, and for messages without a budget");
+}
+
 /* The file of models is not kept like a secret. */
 static bool may_carry_key(const char *name)
 {
@@ -193,6 +236,7 @@ enum field {
 	FIELD_HEADERS,
 	FIELD_IDLE,
 	FIELD_IMAGES,
+	FIELD_REASONING,
 	FIELDS,
 };
 
@@ -209,6 +253,7 @@ static const struct json_field fields[FIELDS] = {
 	[FIELD_HEADERS] = { "headers", JSON_OBJECT },
 	[FIELD_IDLE] = { "idleSeconds", JSON_INT },
 	[FIELD_IMAGES] = { "images", JSON_BOOL },
+	[FIELD_REASONING] = { "reasoning", JSON_OBJECT },
 };
 
 static void read_strings(struct reading *r, const struct json *const found[FIELDS])
@@ -249,6 +294,7 @@ static void read_model(struct reading *r, const struct json *v)
 		read_number(r, "idleSeconds", found[FIELD_IDLE], IDLE_MAX, &idle);
 	m->idle_ms = (unsigned int)idle * 1000;
 	m->images = json_bool(found[FIELD_IMAGES]);
+	read_reasoning(r, found[FIELD_REASONING]);
 }
 
 /* -- the whole --------------------------------------------------------------------------------- */
@@ -295,18 +341,32 @@ const struct declared_model *models_find(const struct models *m, const char *id)
 	return NULL;
 }
 
-void models_credential(const struct declared_model *m, char ret[MODEL_CREDENTIAL_SIZE])
+static void hash_words(const char *const *words, size_t n, char ret[MODEL_CREDENTIAL_SIZE])
 {
 	unsigned char hash[(MODEL_CREDENTIAL_SIZE - 1) / 2];
 	crypto_generichash_state state;
 
 	(void)crypto_generichash_init(&state, NULL, 0, sizeof(hash));
-	(void)crypto_generichash_update(&state, (const unsigned char *)m->at.url,
-	                                strlen(m->at.url) + 1);
-	(void)crypto_generichash_update(&state, (const unsigned char *)m->at.key_file,
-	                                strlen(m->at.key_file) + 1);
+	for (size_t i = 0; i < n; i++)
+		(void)crypto_generichash_update(&state, (const unsigned char *)words[i],
+		                                strlen(words[i]) + 1);
 	(void)crypto_generichash_final(&state, hash, sizeof(hash));
 	(void)sodium_bin2hex(ret, MODEL_CREDENTIAL_SIZE, hash, sizeof(hash));
+}
+
+void models_credential(const struct declared_model *m, char ret[MODEL_CREDENTIAL_SIZE])
+{
+	const char *const words[] = { m->at.url, m->at.key_file };
+
+	hash_words(words, ARRAY_LEN(words), ret);
+}
+
+void models_origin(const struct declared_model *m, char ret[MODEL_CREDENTIAL_SIZE])
+{
+	const char *const words[] = { m->at.url, m->at.key_file, dialect_name(m->dialect),
+		                      m->model };
+
+	hash_words(words, ARRAY_LEN(words), ret);
 }
 
 void models_free(struct models **m)

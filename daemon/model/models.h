@@ -9,6 +9,7 @@
 
 #include "common/attr.h"
 #include "common/err.h"
+#include "daemon/model/effort.h"
 #include "daemon/model/endpoint.h"
 #include "daemon/model/reader.h"
 #include "daemon/tenant/registry.h"
@@ -35,7 +36,8 @@ struct declared_model {
 	char model[MODEL_TEXT_MAX + 1]; /* as the provider calls it */
 	int64_t context_window;
 	int64_t max_output_tokens;
-	bool images;                                    /* it can be shown them */
+	bool images; /* it can be shown them */
+	struct model_reasoning reasoning;
 	double input_price, output_price, cached_price; /* per million tokens; -1 = not known */
 	unsigned int idle_ms;                           /* without an event of the answer */
 	struct model_header headers[MODEL_HEADERS];
@@ -65,6 +67,9 @@ const struct declared_model *models_find(const struct models *m, const char *id)
  * key, not the key, which may be renewed.
  */
 void models_credential(const struct declared_model *m, char ret[MODEL_CREDENTIAL_SIZE]);
+
+/* Which reasoning it takes back: that of the same model, of the same account. */
+void models_origin(const struct declared_model *m, char ret[MODEL_CREDENTIAL_SIZE]);
 
 /* "chat-completions" and the like. */
 const char *dialect_name(enum dialect dialect);

@@ -131,16 +131,44 @@ static bool has_result(const struct item_list *list, size_t call)
 	return false;
 }
 
-bool prompt_is_told(const struct item_list *list, size_t i)
+/* Of all but reasoning. */
+static bool is_said(const struct item_list *list, size_t i)
 {
-	if (list->items[i].kind == ITEM_TOOL_CALL)
+	const struct item *item = &list->items[i];
+
+	if (item->kind == ITEM_TOOL_CALL)
 		return has_result(list, i);
-	return list->items[i].kind != ITEM_ASSISTANT || list->items[i].body_len;
+	return item->kind != ITEM_DISCARDED && (item->kind != ITEM_ASSISTANT || item->body_len);
+}
+
+static bool takes_back(const struct prompt_work *w, const struct item *item)
+{
+	return item->opaque_len && w->to->origin && strcmp(item->origin, w->to->origin) == 0;
+}
+
+/* Providers refuse reasoning without what it led to, which comes next. */
+static bool leads_to_something(const struct prompt_work *w, size_t i)
+{
+	const struct item_list *list = w->prompt->transcript;
+	size_t end = prompt_answer_end(list, i);
+
+	while (i < end && list->items[i].kind == ITEM_REASONING)
+		i++;
+	return i < end && is_said(list, i);
+}
+
+bool prompt_is_told(const struct prompt_work *w, size_t i)
+{
+	const struct item *item = &w->prompt->transcript->items[i];
+
+	if (item->kind == ITEM_REASONING)
+		return takes_back(w, item) && leads_to_something(w, i);
+	return is_said(w->prompt->transcript, i);
 }
 
 bool prompt_is_answer(const struct item_list *list, size_t i)
 {
-	return list->items[i].kind == ITEM_ASSISTANT || list->items[i].kind == ITEM_TOOL_CALL;
+	return list->items[i].kind != ITEM_USER && list->items[i].kind != ITEM_TOOL_RESULT;
 }
 
 size_t prompt_answer_end(const struct item_list *list, size_t at)
@@ -148,6 +176,23 @@ size_t prompt_answer_end(const struct item_list *list, size_t at)
 	while (at < list->count && prompt_is_answer(list, at))
 		at++;
 	return at;
+}
+
+/* -- reasoning ----------------------------------------------------------------------------- */
+
+const char *prompt_effort(const struct prompt_work *w)
+{
+	return effort_for(&w->to->reasoning, w->prompt->effort);
+}
+
+/* It was written by us when it came. */
+void prompt_push_reasoning(struct json *to, const struct item *item)
+{
+	struct json *back = NULL;
+	struct err e = ERR_INIT;
+
+	if (json_parse(item->opaque, item->opaque_len, &back, &e) == 0)
+		json_push(to, back);
 }
 
 /* -- all --------------------------------------------------------------------------------------- */

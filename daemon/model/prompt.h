@@ -7,6 +7,7 @@
 #include "common/buf.h"
 #include "common/err.h"
 #include "common/json.h"
+#include "daemon/model/effort.h"
 #include "daemon/model/reader.h"
 #include "daemon/store/turn.h"
 
@@ -39,6 +40,7 @@ struct model_prompt {
 	const char *system; /* NULL = none */
 	const struct model_tool *tools;
 	size_t tool_count;
+	const char *effort; /* as effort.h names it; NULL or "" = the model's own */
 	size_t answer_max; /* bytes of text and arguments in the answer; 0 = as many as there are */
 	const struct model_image *images; /* those of one item in the order they are shown */
 	size_t image_count;
@@ -49,11 +51,14 @@ struct prompt_target {
 	const char *model; /* as the provider calls it */
 	int64_t max_output_tokens;
 	bool sees_images; /* else each one becomes a line of text that says so */
+	struct model_reasoning reasoning;
+	const char *origin; /* of the reasoning that it takes back, see models_origin() */
 };
 
 /*
  * Append the body of the request for an answer as a stream.  A call of the transcript that
- * has no result after it is left out; all that is no UTF-8 is replaced by U+FFFD.
+ * has no result after it is left out, and so is reasoning of another origin and what led to
+ * something that is left out; all that is no UTF-8 is replaced by U+FFFD.
  */
 int prompt_write(const struct model_prompt *p, const struct prompt_target *to, struct buf *out,
                  struct err *e) must_check;

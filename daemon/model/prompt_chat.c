@@ -1,6 +1,7 @@
 /*
  * Chat completions has one message for an answer with its calls, and one for each result.
  * A result is text only, so images of results follow in a user's message of their own.
+ * Reasoning is not part of the format: no answer of it has any that is taken back.
  */
 #include "daemon/model/prompt_format.h"
 
@@ -22,11 +23,11 @@ static void put_answer(struct json *messages, const struct prompt_work *w, size_
 	auto_buf struct buf text = BUF_INIT(3 * PROMPT_BYTES_MAX);
 
 	for (; at < end; at++) {
-		if (!prompt_is_told(w->prompt->transcript, at))
+		if (!prompt_is_told(w, at))
 			continue;
 		if (w->prompt->transcript->items[at].kind == ITEM_ASSISTANT)
 			prompt_add_text(&text, w, at);
-		else
+		if (w->prompt->transcript->items[at].kind == ITEM_TOOL_CALL)
 			json_push(calls, call_json(w, at));
 	}
 	json_put_str(message, "role", "assistant");
@@ -144,6 +145,8 @@ void prompt_write_chat(struct json *o, const struct prompt_work *w)
 	json_put_int(o, "max_completion_tokens", w->to->max_output_tokens);
 	json_put_bool(options, "include_usage", true);
 	json_put(o, "stream_options", options);
+	if (prompt_effort(w))
+		json_put_str(o, "reasoning_effort", prompt_effort(w));
 	if (w->prompt->system) {
 		system = json_new_object();
 		json_put_str(system, "role", "system");

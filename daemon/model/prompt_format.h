@@ -42,8 +42,17 @@ void prompt_put_base64(struct json *o, const char *key, const char *prefix,
                        const struct model_image *image);
 void prompt_put_data_url(struct json *o, const char *key, const struct model_image *image);
 
-/* What a model is told of: every item, but for empty texts and calls that nothing came of. */
-bool prompt_is_told(const struct item_list *list, size_t i);
+/*
+ * What a model is told of: every item, but for empty texts, calls that nothing came of,
+ * reasoning that it does not take back and what was discarded.
+ */
+bool prompt_is_told(const struct prompt_work *w, size_t i);
+
+/* The level of effort that the model is asked for; NULL = none is named. */
+const char *prompt_effort(const struct prompt_work *w);
+
+/* Push what the provider gets back of reasoning. */
+void prompt_push_reasoning(struct json *to, const struct item *item);
 
 /* Whether item i is of an answer of the model. */
 bool prompt_is_answer(const struct item_list *list, size_t i);

@@ -69,7 +69,33 @@ static void put_item(struct json *input, const struct prompt_work *w, size_t i)
 	case ITEM_TOOL_RESULT:
 		json_push(input, result_json(w, i));
 		break;
+	case ITEM_REASONING:
+		prompt_push_reasoning(input, &w->prompt->transcript->items[i]);
+		break;
+	case ITEM_DISCARDED:
+		break;
 	}
+}
+
+/* Since it keeps nothing, it has to hand its reasoning out, which only it can read. */
+static void put_reasoning(struct json *o, const struct prompt_work *w)
+{
+	struct json *include, *reasoning;
+	const char *effort = prompt_effort(w);
+
+	if (!w->to->reasoning.on)
+		return;
+	include = json_new_array();
+	json_push_str(include, "reasoning.encrypted_content");
+	json_put(o, "include", include);
+	if (!effort && !w->to->reasoning.summaries)
+		return;
+	reasoning = json_new_object();
+	if (effort)
+		json_put_str(reasoning, "effort", effort);
+	if (w->to->reasoning.summaries)
+		json_put_str(reasoning, "summary", "auto");
+	json_put(o, "reasoning", reasoning);
 }
 
 /* The provider is to keep nothing: what it needs to know, it is told again. */
@@ -80,10 +106,11 @@ void prompt_write_responses(struct json *o, const struct prompt_work *w)
 
 	json_put_int(o, "max_output_tokens", w->to->max_output_tokens);
 	json_put_bool(o, "store", false);
+	put_reasoning(o, w);
 	if (w->prompt->system)
 		json_put_str(o, "instructions", w->prompt->system);
 	for (size_t i = 0; i < list->count; i++)
-		if (prompt_is_told(list, i))
+		if (prompt_is_told(w, i))
 			put_item(input, w, i);
 	json_put(o, "input", input);
 }

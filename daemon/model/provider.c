@@ -21,6 +21,7 @@ struct attempt {
 	const struct declared_model *model;
 	const struct model_sink *sink;
 	size_t answer_max;
+	const char *origin; /* of its reasoning */
 	struct courier_wait wait;
 	uint64_t end_ms; /* monotonic; of the attempt in all */
 	struct reader *reader;
@@ -195,9 +196,11 @@ static int run_attempt(struct attempt *a, const struct buf *body, struct model_a
 	if (rc < 0 && e->code == MODEL_STALLED && clock_left_ms(a->end_ms) == 0)
 		rc = took_too_long(a, e);
 	if (rc == 0)
-		rc = answer_items(&a->answer, &ret->items, e);
+		rc = answer_items(&a->answer, a->origin, &ret->items, e);
 	if (rc == 0)
 		give(a, ret);
+	else
+		answer_discard(&a->answer, e->text, &ret->items);
 	reader_free(&a->reader);
 	answer_release(&a->answer);
 	buf_release(&a->error);
@@ -261,16 +264,24 @@ int provider_respond(const struct provider *p, const struct model_prompt *prompt
                      struct err *e)
 {
 	const struct declared_model *m = &p->models->v[p->index];
-	const struct prompt_target to = { m->dialect, m->model, m->max_output_tokens, m->images };
+	char origin[MODEL_CREDENTIAL_SIZE];
+	const struct prompt_target to = { .dialect = m->dialect,
+		                          .model = m->model,
+		                          .max_output_tokens = m->max_output_tokens,
+		                          .sees_images = m->images,
+		                          .reasoning = m->reasoning,
+		                          .origin = origin };
 	auto_buf struct buf body = BUF_INIT(PROMPT_BYTES_MAX);
 	const struct attempt first = { .provider = p,
 		                       .model = m,
 		                       .sink = sink,
 		                       .answer_max = prompt->answer_max,
+		                       .origin = origin,
 		                       .wait = { .cancel = cancel },
 		                       .head = { .retry_after = -1 } };
 
 	*ret = (struct model_answer){ 0 };
+	models_origin(m, origin);
 	if (prompt_write(prompt, &to, &body, e) < 0)
 		return -1;
 	return try_all(&first, &body, ret, e);

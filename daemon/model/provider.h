@@ -24,7 +24,8 @@ struct provider {
  * Ask until there is an answer, a fault that does not pass, or no attempt left.  Between
  * attempts it waits: 0.5 s, twice as long each time, or what the provider asks for.  What
  * the sink was told of an attempt that failed counts no more: sink->discarded says so, also
- * for the last one.  An attempt that takes too long in all is the last.  Codes of fault.h.
+ * for the last one, and the text is kept as ITEM_DISCARDED, whatever becomes of the rest.  An
+ * attempt that takes too long in all is the last.  Codes of fault.h.
  */
 int provider_respond(const struct provider *p, const struct model_prompt *prompt,
                      const struct model_sink *sink, struct cancel *cancel, struct model_answer *ret,

@@ -20,6 +20,8 @@ struct reader *reader_new(enum dialect dialect, const struct reader_sink *sink)
 		abort();
 	s->sink = *sink;
 	s->event = events[dialect];
+	s->thought.text = (struct buf)BUF_INIT(READER_THOUGHT_MAX);
+	s->thought.signature = (struct buf)BUF_INIT(READER_THOUGHT_MAX);
 	sse_init(&s->sse);
 	return s;
 }
@@ -29,6 +31,8 @@ void reader_free(struct reader **s)
 	if (!*s)
 		return;
 	sse_release(&(*s)->sse);
+	buf_release(&(*s)->thought.text);
+	buf_release(&(*s)->thought.signature);
 	free(*s);
 	*s = NULL;
 }
@@ -98,14 +102,33 @@ static void say(struct reader *s, const struct said *said)
 	s->sink.said(s->sink.ctx, said);
 }
 
+void reader_words(struct reader *s, enum said_kind kind, const char *text, size_t len)
+{
+	const struct said said = { .kind = kind, .text = text, .len = len };
+
+	if (len && !s->stop)
+		say(s, &said);
+}
+
 void reader_text(struct reader *s, enum said_kind kind, const struct json *text)
 {
-	const struct said said = { .kind = kind,
-		                   .text = json_str(text),
-		                   .len = json_str_len(text) };
+	reader_words(s, kind, json_str(text), json_str_len(text));
+}
 
-	if (said.len && !s->stop)
+int reader_reasoning_end(struct reader *s, const struct json *back, struct err *e)
+{
+	auto_buf struct buf text = BUF_INIT(2 * READER_THOUGHT_MAX);
+	struct said said = { .kind = SAID_REASONING_END };
+
+	if (back)
+		json_write(back, &text);
+	if (buf_failed(&text))
+		return reader_malformed(e, "a part of its reasoning is too long");
+	said.text = text.data ? text.data : "";
+	said.len = text.len;
+	if (!s->stop)
 		say(s, &said);
+	return 0;
 }
 
 /* Providers take a name back only in this alphabet. */

@@ -43,6 +43,7 @@ struct usage {
 enum said_kind {
 	SAID_TEXT,
 	SAID_REASONING,
+	SAID_REASONING_END, /* text: what its provider is to get back of it, as JSON; may be "" */
 	SAID_REFUSAL,
 	SAID_CALL,      /* a call begins; text: the tool's name */
 	SAID_ARGUMENTS, /* text: more of a call's arguments, which need not be JSON */
@@ -54,7 +55,7 @@ enum said_kind {
 struct said {
 	enum said_kind kind;
 	unsigned int call; /* SAID_CALL, _ARGUMENTS, _CALL_END: its number, from 0 */
-	const char *text;  /* well-formed UTF-8, NUL-terminated; borrowed; never "" */
+	const char *text;  /* well-formed UTF-8, NUL-terminated; borrowed; not "" */
 	size_t len;
 	enum stop stop;
 	struct usage usage;

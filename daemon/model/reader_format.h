@@ -8,6 +8,7 @@
 #ifndef DAEMON_MODEL_READER_FORMAT_H
 #define DAEMON_MODEL_READER_FORMAT_H
 
+#include "common/buf.h"
 #include "common/json.h"
 #include "daemon/model/reader.h"
 #include "daemon/model/sse.h"
@@ -21,6 +22,16 @@ struct open_call {
 	bool ended;
 };
 
+#define READER_THOUGHT_MAX ((size_t)4 << 20) /* bytes of one part of reasoning */
+
+/* Reasoning that has begun. */
+struct open_thought {
+	int64_t key;
+	bool open;
+	bool spoken; /* some of it was said */
+	struct buf text, signature;
+};
+
 struct reader {
 	struct reader_sink sink;
 	int (*event)(struct reader *s, const struct json *event, struct err *e);
@@ -28,6 +39,7 @@ struct reader {
 	size_t bytes;
 	struct open_call calls[READER_CALLS_MAX];
 	unsigned int call_count;
+	struct open_thought thought;
 	struct usage usage;
 	bool usage_said;
 	enum stop stop;
@@ -41,6 +53,12 @@ int messages_event(struct reader *s, const struct json *event, struct err *e) mu
 
 /* Text of one of the three kinds; what is no string or empty says nothing. */
 void reader_text(struct reader *s, enum said_kind kind, const struct json *text);
+
+/* The same of any text. */
+void reader_words(struct reader *s, enum said_kind kind, const char *text, size_t len);
+
+/* A part of reasoning is whole; back is what its provider wants again, NULL = nothing. */
+int reader_reasoning_end(struct reader *s, const struct json *back, struct err *e) must_check;
 
 /* A new call. */
 int reader_call(struct reader *s, int64_t key, const char *id, const struct json *name,

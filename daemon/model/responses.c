@@ -11,11 +11,11 @@ static int64_t place_of(const struct json *event)
 	return json_int(json_get(event, "output_index"));
 }
 
-static bool is_call(const struct json *item)
+static bool is(const struct json *item, const char *wanted)
 {
 	const char *type = json_str(json_get(item, "type"));
 
-	return type && strcmp(type, "function_call") == 0;
+	return type && strcmp(type, wanted) == 0;
 }
 
 /* Pieces are optional: what came whole counts when nothing came before. */
@@ -30,11 +30,45 @@ static int item_added(struct reader *s, const struct json *event, struct err *e)
 	const struct json *item = json_get(event, "item");
 	int64_t place = place_of(event);
 
-	if (!is_call(item))
+	if (is(item, "reasoning"))
+		s->thought.spoken = false;
+	if (!is(item, "function_call"))
 		return 0;
 	if (reader_find(s, place))
 		return reader_malformed(e, "two items in one place");
 	return reader_call(s, place, NULL, json_get(item, "name"), e);
+}
+
+static void copy(struct json *to, const struct json *from, const char *key)
+{
+	const struct json *v = json_get(from, key);
+
+	if (v && json_type(v) != JSON_NULL)
+		json_put(to, key, json_copy(v));
+}
+
+/* Nothing is kept for us, so what has neither content is of no use to the provider. */
+static bool has_content(const struct json *item)
+{
+	return json_str_len(json_get(item, "encrypted_content")) ||
+	       json_len(json_get(item, "content"));
+}
+
+static int thought_done(struct reader *s, const struct json *item, struct err *e)
+{
+	auto_json struct json *back = json_new_object();
+	const struct json *summary = json_get(item, "summary");
+
+	for (size_t i = 0; !s->thought.spoken && i < json_len(summary); i++)
+		reader_text(s, SAID_REASONING, json_get(json_at(summary, i), "text"));
+	s->thought.spoken = false;
+	json_put_str(back, "type", "reasoning");
+	copy(back, item, "id");
+	json_put(back, "summary", json_len(summary) ? json_copy(summary) : json_new_array());
+	if (json_len(json_get(item, "content")))
+		copy(back, item, "content");
+	copy(back, item, "encrypted_content");
+	return reader_reasoning_end(s, has_content(item) ? back : NULL, e);
 }
 
 static int item_done(struct reader *s, const struct json *event, struct err *e)
@@ -42,7 +76,9 @@ static int item_done(struct reader *s, const struct json *event, struct err *e)
 	const struct json *item = json_get(event, "item");
 	struct open_call *call = reader_find(s, place_of(event));
 
-	if (!is_call(item))
+	if (is(item, "reasoning"))
+		return thought_done(s, item, e);
+	if (!is(item, "function_call"))
 		return 0;
 	if (!call)
 		return reader_malformed(e, "a tool call ends that did not begin");
@@ -89,7 +125,18 @@ static int refusal_delta(struct reader *s, const struct json *event, struct err 
 static int reasoning_delta(struct reader *s, const struct json *event, struct err *e)
 {
 	(void)e;
+	s->thought.spoken = true;
 	reader_text(s, SAID_REASONING, json_get(event, "delta"));
+	return 0;
+}
+
+/* Parts of a summary are paragraphs. */
+static int summary_part(struct reader *s, const struct json *event, struct err *e)
+{
+	(void)event;
+	(void)e;
+	if (s->thought.spoken)
+		reader_words(s, SAID_REASONING, "\n\n", 2);
 	return 0;
 }
 
@@ -143,6 +190,7 @@ int responses_event(struct reader *s, const struct json *event, struct err *e)
 		{ "response.refusal.delta", refusal_delta },
 		{ "response.reasoning_summary_text.delta", reasoning_delta },
 		{ "response.reasoning_text.delta", reasoning_delta },
+		{ "response.reasoning_summary_part.added", summary_part },
 		{ "response.function_call_arguments.delta", arguments_delta },
 		{ "response.function_call_arguments.done", arguments_done },
 		{ "response.output_item.added", item_added },

@@ -102,7 +102,8 @@ static void a_whole_model(void **state)
 	struct models *m = load(
 		HEAD URL REST
 		",\"apiKeyFile\":\"@/key\",\"prices\":{\"input\":3,\"output\":15.5},"
-		"\"headers\":{\"X-A\":\"b c\"},\"idleSeconds\":7,\"images\":true},{\"id\":\"b/c:1\","
+		"\"headers\":{\"X-A\":\"b c\"},\"idleSeconds\":7,\"images\":true,"
+		"\"reasoning\":{\"efforts\":[\"low\",\"max\"],\"summaries\":true}},{\"id\":\"b/c:1\","
 		"\"label\":\"B\",\"api\":\"responses\",\"baseUrl\":"
 		"\"http://[::1]:8080/x\"," REST "}]}",
 		"");
@@ -118,6 +119,9 @@ static void a_whole_model(void **state)
 	assert_int_equal(a->idle_ms, 7000);
 	assert_true(a->input_price == 3 && a->output_price == 15.5 && a->cached_price == -1);
 	assert_true(a->images && !b->images);
+	assert_true(a->reasoning.on && a->reasoning.summaries && !a->reasoning.budget);
+	assert_int_equal(a->reasoning.efforts, 1U << EFFORT_LOW | 1U << EFFORT_MAX);
+	assert_true(!b->reasoning.on && !b->reasoning.efforts);
 	assert_string_equal(a->headers[0].name, "X-A");
 	assert_string_equal(a->headers[0].value, "b c");
 	assert_int_equal(endpoint_key(&a->at, key, &e), 0);
@@ -180,6 +184,15 @@ static void every_fault_is_told(void **state)
 		  "models[0].prices.output: required field is missing\n"
 		  "models[0].prices.input: must be 0 to 1000000\n"
 		  "models[0].idleSeconds: must be 1 to 3600\n" },
+		{ HEAD URL REST ",\"reasoning\":{\"efforts\":[\"low\",\"minimal\",1,\"low\"],"
+		                "\"budget\":true,\"summaries\":true}}]}",
+		  "models[0].reasoning.efforts[1]: must be none, low, medium, high, xhigh or max\n"
+		  "models[0].reasoning.efforts[2]: must be none, low, medium, high, xhigh or max\n"
+		  "models[0].reasoning.efforts[3]: stands there already\n"
+		  "models[0].reasoning.budget: is for messages only, and instead of efforts\n"
+		  "models[0].reasoning.summaries: is for responses, and for messages without a "
+		  "budget\n" },
+		{ HEAD URL REST ",\"reasoning\":{\"budget\":true}}]}", "" },
 		{ HEAD URL REST "},{\"id\":\"a\",\"label\":\"A\",\"api\":\"messages\"," URL REST
 		                "}]}",
 		  "models[1].id: the same id as of a model before it\n" },

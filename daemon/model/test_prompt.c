@@ -2,13 +2,11 @@
 
 #include "common/json.h"
 #include "common/utf8.h"
-#include "daemon/model/answer.h"
 #include "daemon/model/fault.h"
 #include "daemon/model/prompt.h"
 #include "daemon/model/redact.h"
+#include "daemon/model/test_items.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* -- prompts ------------------------------------------------------------------------------- */
@@ -16,20 +14,6 @@
 static const struct model_tool tools[] = {
 	{ "shell", "Run it", "{\"type\":\"object\",\"properties\":{}}" },
 };
-
-static void add(struct item_list *list, enum item_kind kind, const char *body, const char *call)
-{
-	struct item *items = realloc(list->items, (list->count + 1) * sizeof(*items));
-
-	if (!items)
-		abort();
-	list->items = items;
-	items += list->count++;
-	*items = (struct item){ .kind = kind, .body = strdup(body), .body_len = strlen(body) };
-	(void)snprintf(items->call_id, sizeof(items->call_id), "%s", call);
-	(void)snprintf(items->tool, sizeof(items->tool), "%s",
-	               strcmp(call, "c2") == 0 ? "read_file" : "shell");
-}
 
 static int write_to(struct buf *out, enum dialect dialect, struct err *e)
 {
@@ -293,106 +277,6 @@ static void a_conversation_is_bounded(void **state)
 	assert_int_equal(e.code, MODEL_CONTEXT);
 }
 
-/* -- answers ------------------------------------------------------------------------------- */
-
-static void say(struct answer *a, enum said_kind kind, unsigned int call, const char *words)
-{
-	const struct said said = {
-		.kind = kind, .call = call, .text = words, .len = strlen(words)
-	};
-
-	answer_take(a, &said);
-}
-
-static void stop(struct answer *a, enum stop why)
-{
-	const struct said said = { .kind = SAID_STOP, .stop = why };
-
-	answer_take(a, &said);
-}
-
-static void an_answer_becomes_items(void **state)
-{
-	struct item_list list = { NULL, 0 };
-	struct err e = ERR_INIT;
-	struct answer a;
-
-	(void)state;
-	answer_init(&a, 0);
-	say(&a, SAID_REASONING, 0, "hm");
-	say(&a, SAID_CALL, 0, "shell");
-	say(&a, SAID_CALL, 1, "read_file");
-	say(&a, SAID_ARGUMENTS, 1, "{\"a\"");
-	say(&a, SAID_TEXT, 0, "I ");
-	say(&a, SAID_ARGUMENTS, 1, ":1}");
-	say(&a, SAID_TEXT, 0, "look");
-	stop(&a, STOP_CALLS);
-	assert_int_equal(answer_items(&a, &list, &e), 0);
-	assert_int_equal(list.count, 3);
-	assert_int_equal(list.items[0].kind, ITEM_ASSISTANT);
-	assert_string_equal(list.items[0].body, "I look");
-	assert_string_equal(list.items[1].tool, "shell");
-	assert_string_equal(list.items[1].body, "{}");
-	assert_string_equal(list.items[2].body, "{\"a\":1}");
-	assert_int_equal(list.items[2].call_state, CALL_PENDING);
-	assert_string_not_equal(list.items[1].call_id, list.items[2].call_id);
-	item_list_release(&list);
-	answer_release(&a);
-}
-
-static void no_answer(enum stop why, bool call, const char *words, int code)
-{
-	struct item_list list = { NULL, 0 };
-	struct err e = ERR_INIT;
-	struct answer a;
-
-	answer_init(&a, 0);
-	if (call)
-		say(&a, SAID_CALL, 0, "shell");
-	if (*words)
-		say(&a, SAID_TEXT, 0, words);
-	stop(&a, why);
-	assert_int_equal(answer_items(&a, &list, &e), code ? -1 : 0);
-	assert_int_equal(e.code, code);
-	assert_int_equal(list.count, code ? 0 : 1);
-	item_list_release(&list);
-	answer_release(&a);
-}
-
-static void what_is_no_answer(void **state)
-{
-	(void)state;
-	no_answer(STOP_END, false, "", MODEL_EMPTY);
-	no_answer(STOP_CALLS, false, "", MODEL_EMPTY);
-	no_answer(STOP_REFUSAL, false, "", MODEL_FAILED);
-	no_answer(STOP_LENGTH, false, "", MODEL_FAILED);
-	no_answer(STOP_LENGTH, true, "", MODEL_FAILED);
-	no_answer(STOP_LENGTH, true, "well", MODEL_FAILED);
-	no_answer(STOP_LENGTH, false, "well", 0);
-	no_answer(STOP_REFUSAL, false, "no", 0);
-	no_answer(STOP_END, true, "", 0);
-}
-
-static void an_answer_is_bounded(void **state)
-{
-	static char block[1 << 16];
-	struct item_list list = { NULL, 0 };
-	struct err e = ERR_INIT;
-	struct answer a;
-
-	(void)state;
-	memset(block, 'x', sizeof(block) - 1);
-	answer_init(&a, 0);
-	say(&a, SAID_CALL, 0, "shell");
-	for (size_t n = 0; n <= ANSWER_ITEM_MAX; n += sizeof(block) - 1)
-		say(&a, SAID_ARGUMENTS, 0, block);
-	stop(&a, STOP_CALLS);
-	assert_int_equal(answer_items(&a, &list, &e), -1);
-	assert_int_equal(e.code, MODEL_FAILED);
-	assert_int_equal(list.count, 0);
-	answer_release(&a);
-}
-
 /* -- secrets ------------------------------------------------------------------------------- */
 
 static void expect_redacted(const char *secret, const char *in, const char *out)
@@ -437,9 +321,6 @@ int main(void)
 		cmocka_unit_test(responses),
 		cmocka_unit_test(messages),
 		cmocka_unit_test(a_conversation_is_bounded),
-		cmocka_unit_test(an_answer_becomes_items),
-		cmocka_unit_test(what_is_no_answer),
-		cmocka_unit_test(an_answer_is_bounded),
 		cmocka_unit_test(a_secret_is_blotted_out),
 	};
 

@@ -37,6 +37,9 @@ static void note(void *ctx, const struct said *said)
 	case SAID_REASONING:
 		note_text(log, "reasoning ", said);
 		break;
+	case SAID_REASONING_END:
+		note_text(log, "reasoning-end ", said);
+		break;
 	case SAID_REFUSAL:
 		note_text(log, "refusal ", said);
 		break;

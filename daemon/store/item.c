@@ -5,10 +5,9 @@
 #include <string.h>
 
 static const char *const kind_names[] = {
-	[ITEM_USER] = "user",
-	[ITEM_ASSISTANT] = "assistant",
-	[ITEM_TOOL_CALL] = "tool_call",
-	[ITEM_TOOL_RESULT] = "tool_result",
+	[ITEM_USER] = "user",           [ITEM_ASSISTANT] = "assistant",
+	[ITEM_TOOL_CALL] = "tool_call", [ITEM_TOOL_RESULT] = "tool_result",
+	[ITEM_REASONING] = "reasoning", [ITEM_DISCARDED] = "discarded",
 };
 
 static const char *const call_names[] = {
@@ -23,6 +22,7 @@ void item_list_release(struct item_list *list)
 	for (size_t i = 0; i < list->count; i++) {
 		free(list->items[i].body);
 		free(list->items[i].details);
+		free(list->items[i].opaque);
 	}
 	free(list->items);
 	*list = (struct item_list){ NULL, 0 };
@@ -46,6 +46,9 @@ static int decode_bytes(struct pg_rows *rows, int row, struct item *ret, struct 
 	ret->body = pg_get_bytes(rows, row, 8, &ret->body_len);
 	ret->details = pg_get_bytes(rows, row, 9, &len);
 	ret->beginning = pg_get_bool(rows, row, 10);
+	pg_get_text(rows, row, 11, ret->origin, sizeof(ret->origin));
+	ret->sealed = pg_get_bool(rows, row, 12);
+	ret->opaque = pg_get_bytes(rows, row, 13, &ret->opaque_len);
 	if (!ret->body || pg_rows_check(rows, "item", e) < 0)
 		return err_set(e, STORE_UNAVAILABLE, "no memory for an item");
 	return 0;
@@ -111,7 +114,8 @@ int turn_items(struct store *s, const struct uuid *tenant, const struct uuid *tu
 {
 	return read_items(s, tenant, turn,
 	                  "SELECT " COLUMNS
-	                  "body, details, false FROM app.item WHERE turn = $1 ORDER BY seq",
+	                  "body, details, false, origin, opaque IS NOT NULL, opaque "
+	                  "FROM app.item WHERE turn = $1 ORDER BY seq",
 	                  ret, e);
 }
 
@@ -121,7 +125,8 @@ int turn_items_shown(struct store *s, const struct uuid *tenant, const struct uu
 	static const char sql[] =
 		"SELECT " COLUMNS "CASE WHEN before >= 262144 THEN '' WHEN kind = 'tool_call' "
 		"THEN body ELSE substring(body from 1 for 65536) END, details, "
-		"CASE WHEN before >= 262144 THEN len > 0 ELSE len > shown END "
+		"CASE WHEN before >= 262144 THEN len > 0 ELSE len > shown END, "
+		"origin, opaque IS NOT NULL, NULL::bytea "
 		"FROM (SELECT *, sum(shown) OVER (ORDER BY seq) - shown AS before "
 		"FROM (SELECT *, octet_length(body) AS len, CASE WHEN kind = 'tool_call' "
 		"THEN octet_length(body) ELSE least(octet_length(body), 65536) END AS shown "
@@ -153,15 +158,17 @@ int item_put(struct pg *pg, const struct uuid *turn, const struct item *in, cons
 	int n = pg_exec(
 		pg,
 		"INSERT INTO app.item (turn, seq, kind, call_id, tool, call_state, answers, lossy, "
-		"truncated, total_bytes, body, details) "
-		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+		"truncated, total_bytes, body, details, origin, opaque) "
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
 		PG_PARAMS(pg_uuid(turn), pg_int(in->seq), pg_text(kind_names[in->kind]),
 	                  pg_text(in->call_id), pg_text(in->tool),
 	                  pg_text(call_names[in->call_state]),
 	                  answers ? pg_int(*answers) : pg_text(NULL), pg_bool(in->lossy),
 	                  pg_bool(in->truncated), pg_int((int64_t)in->total_bytes),
 	                  pg_bytes(in->body, in->body_len),
-	                  in->details ? pg_bytes(in->details, strlen(in->details)) : pg_text(NULL)),
+	                  in->details ? pg_bytes(in->details, strlen(in->details)) : pg_text(NULL),
+	                  pg_text(in->origin),
+	                  in->opaque ? pg_bytes(in->opaque, in->opaque_len) : pg_text(NULL)),
 		e);
 
 	return n < 0 ? -1 : 0;
@@ -243,7 +250,7 @@ static int append(struct pg *pg, void *ctx, struct err *e)
 	uint32_t seq;
 
 	for (size_t i = 0; i < step->count; i++)
-		bytes += step->items[i].body_len;
+		bytes += step->items[i].body_len + step->items[i].opaque_len;
 	if (turn_lock_running(pg, c->turn, e) < 0 || room_take(c->store, c->db, pg, bytes, e) < 0 ||
 	    item_next_seq(pg, c->turn, &seq, e) < 0)
 		return -1;

@@ -84,7 +84,8 @@ static int count_bytes(struct pg *pg, const struct uuid *id, uint64_t *ret, stru
 	if (pg_query(
 		    pg,
 		    "SELECT (coalesce((SELECT sum(pg_column_size(input) + attachment_bytes) FROM app.turn "
-		    "WHERE session = $1), 0) + coalesce((SELECT sum(pg_column_size(body)) "
+		    "WHERE session = $1), 0) + coalesce((SELECT sum(pg_column_size(body) + "
+		    "coalesce(pg_column_size(opaque), 0)) "
 		    "FROM app.item WHERE turn IN (SELECT id FROM app.turn WHERE session = $1)), "
 		    "0))::bigint",
 		    PG_PARAMS(pg_uuid(id)), &rows, e) < 0)
@@ -141,7 +142,7 @@ static int check_fork(struct pg *pg, const struct job *j, struct err *e)
 		    "WITH chosen AS (SELECT id, octet_length(input) + attachment_bytes AS n FROM app.turn "
 		    "WHERE session = $1 ORDER BY created_ms, id LIMIT $2) "
 		    "SELECT count(*), (coalesce(sum(n), 0) + coalesce((SELECT sum(256 + "
-		    "octet_length(body)) FROM app.item WHERE turn IN (SELECT id FROM chosen)), "
+		    "octet_length(body) + coalesce(octet_length(opaque), 0)) FROM app.item WHERE turn IN (SELECT id FROM chosen)), "
 		    "0))::bigint FROM chosen",
 		    PG_PARAMS(pg_uuid(&f->source), copied(f)), &rows, e) < 0)
 		return -1;
@@ -171,8 +172,9 @@ static int copy_turns(struct pg *pg, const struct job *j, struct err *e)
 		"attached AS (INSERT INTO app.attachment (turn, number, data) SELECT copy, number, "
 		"data FROM app.attachment JOIN chosen ON original = turn) "
 		"INSERT INTO app.item (turn, seq, kind, call_id, tool, call_state, answers, lossy, "
-		"truncated, total_bytes, body, details) SELECT copy, seq, kind, call_id, tool, "
-		"call_state, answers, lossy, truncated, total_bytes, body, details "
+		"truncated, total_bytes, body, details, origin, opaque) SELECT copy, seq, kind, "
+		"call_id, tool, call_state, answers, lossy, truncated, total_bytes, body, details, "
+		"origin, opaque "
 		"FROM app.item JOIN chosen ON original = turn",
 		PG_PARAMS(pg_uuid(&j->fork->source), pg_uuid(&j->out.id), copied(j->fork),
 	                  pg_int((int64_t)j->out.created_ms)),

@@ -520,6 +520,42 @@ static void items_keep_every_byte(void **state)
 	assert_code(turn_items(store, &acme, &turn, &list, &e), STORE_NOT_FOUND);
 }
 
+/* Reasoning is opaque to us, and the store would not confuse it with anything else. */
+static void reasoning_comes_back_as_it_came(void **state)
+{
+	struct session s = new_session(&acme);
+	struct uuid turn = running_turn(&s);
+	char opaque[] = "a\0b\xff", details[] = "{\"reason\":\"why\"}", text[] = "half a";
+	struct item in[] = { { .kind = ITEM_DISCARDED, .details = details, .body = text },
+		             { .kind = ITEM_REASONING, .origin = "of-a", .opaque = opaque },
+		             { .kind = ITEM_REASONING, .origin = "of-a" },
+		             { .kind = ITEM_ASSISTANT } };
+	struct item wrong = { .kind = ITEM_ASSISTANT, .opaque = opaque, .opaque_len = 1 };
+	struct item_list list;
+
+	(void)state;
+	in[0].body_len = strlen(text);
+	in[1].opaque_len = sizeof(opaque);
+	assert_ok(append(&turn, in, 4));
+	assert_code(append(&turn, &wrong, 1), STORE_CONFLICT);
+	assert_ok(turn_items(store, &acme, &turn, &list, &e));
+	assert_int_equal(list.count, 5);
+	assert_int_equal(list.items[1].kind, ITEM_DISCARDED);
+	assert_string_equal(list.items[1].body, text);
+	assert_string_equal(list.items[1].details, details);
+	assert_int_equal(list.items[2].kind, ITEM_REASONING);
+	assert_string_equal(list.items[2].origin, "of-a");
+	assert_true(list.items[2].sealed && !list.items[3].sealed);
+	assert_int_equal(list.items[2].opaque_len, sizeof(opaque));
+	assert_memory_equal(list.items[2].opaque, opaque, sizeof(opaque));
+	assert_null(list.items[3].opaque);
+	item_list_release(&list);
+	assert_ok(turn_items_shown(store, &acme, &turn, &list, &e));
+	assert_true(list.items[2].sealed && !list.items[3].sealed);
+	assert_null(list.items[2].opaque); /* nobody is shown it */
+	item_list_release(&list);
+}
+
 static void items_go_to_running_turns_only(void **state)
 {
 	struct session s = new_session(&acme);
@@ -781,6 +817,7 @@ int main(void)
 		cmocka_unit_test(long_error_is_cut_between_characters),
 		cmocka_unit_test(races_have_one_winner),
 		cmocka_unit_test(items_keep_every_byte),
+		cmocka_unit_test(reasoning_comes_back_as_it_came),
 		cmocka_unit_test(items_go_to_running_turns_only),
 		cmocka_unit_test(appending_is_all_or_nothing),
 		cmocka_unit_test(call_runs_once),

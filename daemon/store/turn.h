@@ -145,6 +145,8 @@ enum item_kind {
 	ITEM_ASSISTANT,   /* text of the model */
 	ITEM_TOOL_CALL,   /* body: arguments, byte for byte */
 	ITEM_TOOL_RESULT, /* body: what the model is shown */
+	ITEM_REASONING,   /* body: as far as people may read it; before what it led to */
+	ITEM_DISCARDED,   /* body: what was shown of an answer that failed; no model is told */
 };
 
 enum call_state {
@@ -164,8 +166,12 @@ struct item {
 	bool truncated;       /* tool result: the middle was cut */
 	uint64_t total_bytes; /* tool result: bytes of output before the cut */
 	bool beginning;       /* turn_items_shown() gave the beginning of body only */
-	char *details;        /* tool result: JSON, NULL = none; owned as body is */
-	char *body;           /* owned by whoever filled it; bytes */
+	bool sealed;          /* reasoning: there is an opaque part, also where it was not read */
+	char origin[65];      /* reasoning: which model takes the opaque part back */
+	char *opaque;         /* reasoning: what that gets, NULL = none; owned as body is */
+	size_t opaque_len;
+	char *details; /* result, discarded: JSON, NULL = none; owned as body is */
+	char *body;    /* owned by whoever filled it; bytes */
 	size_t body_len;
 };
 
@@ -201,7 +207,7 @@ struct turn_step {
 };
 
 /*
- * Append items (seq is assigned) and count the tokens for the session, in one
+ * Append items (seq is assigned, and sealed) and count the tokens for the session, in one
  * transaction; only to a running turn.  Calls must be pending; results come only
  * through turn_finish_call().  STORE_TENANT_FULL.
  */

@@ -2,6 +2,7 @@
  * The model's step: it is asked to go on, and what it says is committed.
  */
 #include "common/json.h"
+#include "common/log.h"
 #include "daemon/tool/output.h"
 #include "daemon/turn/offered.h"
 #include "daemon/turn/run.h"
@@ -87,14 +88,29 @@ static size_t bytes_of(const struct item_list *items)
 	size_t n = 0;
 
 	for (size_t i = 0; i < items->count; i++)
-		n += items->items[i].body_len;
+		n += items->items[i].body_len + items->items[i].opaque_len;
 	return n;
+}
+
+/* The turn is about to end; what was shown of its last answer is kept if the store can. */
+static void keep_discarded(struct run *r, struct item_list *items)
+{
+	struct turn_step step = { .items = items->items,
+		                  .count = items->count,
+		                  .first = (uint32_t)r->transcript.list.count };
+	struct err e = ERR_INIT;
+
+	if (items->count && turn_append(r->conf->store, &r->job->tenant, &r->job->turn, &step, &e))
+		log_warn("turn %s: what was shown of an answer is not kept: %s", r->job->turn.text,
+		         e.text);
+	item_list_release(items);
 }
 
 enum round run_ask_model(struct run *r, struct err *e)
 {
 	size_t left = r->conf->max_turn_bytes - r->transcript.bytes; /* check_bounds() */
 	struct model_prompt prompt = { .transcript = &r->transcript.list,
+		                       .effort = r->session.effort,
 		                       .answer_max = left ? left : 1 };
 	const struct model_sink sink = { publish_text, r, publish_reasoning, publish_discarded };
 	struct model_answer answer = { 0 };
@@ -110,8 +126,10 @@ enum round run_ask_model(struct run *r, struct err *e)
 	run_publish(r, "agent.turn.started", NULL);
 	rc = model_respond(r->model, &prompt, &sink, &r->job->cancel, &answer, e);
 	free(image.data);
-	if (rc)
+	if (rc) {
+		keep_discarded(r, &answer.items);
 		return e->code == MODEL_TOO_LONG ? answer_too_long(left, e) : ROUND_FAILED;
+	}
 	if (bytes_of(&answer.items) > left)
 		(void)answer_too_long(left, e);
 	else if (answer.items.count)

@@ -140,7 +140,7 @@ static void add(struct again *a, const char *type, struct json *data, uint64_t a
 	bus_rebuilt(a->out, &event, at_ms);
 }
 
-static void add_text(struct again *a, const struct item *said)
+static void add_text(struct again *a, const char *type, const struct item *said)
 {
 	const char *text = said->body;
 	size_t len = utf8_whole(text, said->body_len);
@@ -151,7 +151,7 @@ static void add_text(struct again *a, const struct item *said)
 
 		json_put_strn(data, "text", text, n);
 		json_put_bool(data, "truncated", said->beginning && n == len);
-		add(a, "response.text.delta", data, 0);
+		add(a, type, data, 0);
 		text += n;
 		len -= n;
 	}
@@ -178,9 +178,23 @@ static void add_result(struct again *a, size_t i)
 	add(a, "tool.finished", tell_result(call, result, details), 0);
 }
 
+static void add_discarded(struct again *a, const struct item *said)
+{
+	auto_json struct json *details = NULL;
+	struct json *data = json_new_object();
+	struct err e = ERR_INIT;
+
+	if (said->details && json_parse(said->details, strlen(said->details), &details, &e))
+		details = NULL;
+	add_text(a, "response.text.delta", said);
+	json_put_str(data, "reason", json_str(json_get(details, "reason")));
+	json_put_bool(data, "displayOnly", true);
+	add(a, "response.attempt.discarded", data, 0);
+}
+
 static bool is_answer(const struct item *item)
 {
-	return item->kind == ITEM_ASSISTANT || item->kind == ITEM_TOOL_CALL;
+	return item->kind != ITEM_USER && item->kind != ITEM_TOOL_RESULT;
 }
 
 static void add_item(struct again *a, size_t i)
@@ -198,8 +212,12 @@ static void add_item(struct again *a, size_t i)
 	if (!is_answer(item - 1))
 		add(a, "agent.turn.started", NULL, 0);
 	if (item->kind == ITEM_ASSISTANT)
-		add_text(a, item);
-	if (last)
+		add_text(a, "response.text.delta", item);
+	if (item->kind == ITEM_REASONING)
+		add_text(a, "response.reasoning.delta", item);
+	if (item->kind == ITEM_DISCARDED)
+		add_discarded(a, item);
+	else if (last)
 		add(a, "agent.turn.finished", tell_answer(&a->turn->id, item, NULL), 0);
 }
 

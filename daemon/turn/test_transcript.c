@@ -31,13 +31,16 @@ static void what_is_added_follows(void **state)
 	for (uint32_t i = 1; i <= 300; i++) {
 		struct item items[] = { text_item(i * 2 - 1, "ab"), text_item(i * 2, "cde") };
 
+		items[0].opaque = strdup("opaque");
+		items[0].opaque_len = 6;
 		transcript_add(&t, items, 2);
 		assert_null(items[0].body); /* taken */
+		assert_null(items[0].opaque);
 		assert_null(items[1].body);
 	}
 	assert_true(t.known);
 	assert_int_equal(t.list.count, 601);
-	assert_int_equal(t.bytes, 300 * 5);
+	assert_int_equal(t.bytes, 300 * 11);
 	for (uint32_t i = 0; i < t.list.count; i++)
 		assert_int_equal(t.list.items[i].seq, i);
 	assert_string_equal(t.list.items[600].body, "cde");

@@ -19,7 +19,7 @@ int transcript_read(struct transcript *t, struct store *s, const struct uuid *te
 		return -1;
 	t->room = t->list.count;
 	for (size_t i = 1; i < t->list.count; i++)
-		t->bytes += t->list.items[i].body_len;
+		t->bytes += t->list.items[i].body_len + t->list.items[i].opaque_len;
 	t->known = true;
 	return 0;
 }
@@ -49,8 +49,8 @@ void transcript_add(struct transcript *t, struct item *items, size_t n)
 	memcpy(t->list.items + t->list.count, items, n * sizeof(*items));
 	t->list.count += n;
 	for (size_t i = 0; i < n; i++) {
-		t->bytes += items[i].body_len;
-		items[i].body = items[i].details = NULL;
+		t->bytes += items[i].body_len + items[i].opaque_len;
+		items[i].body = items[i].details = items[i].opaque = NULL;
 	}
 }
 

@@ -25,7 +25,7 @@ int transcript_read(struct transcript *t, struct store *s, const struct uuid *te
 void transcript_forget(struct transcript *t);
 
 /*
- * Add what was committed, with its seq; takes bodies and details.  Items that do not
+ * Add what was committed, with its seq; takes bodies, details and opaque parts.  Items that do not
  * follow the last one, or for which there is no memory, make the transcript forget.
  */
 void transcript_add(struct transcript *t, struct item *items, size_t n);
