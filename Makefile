@@ -54,7 +54,8 @@ lguest.release := -static-pie -Wl,-z,relro,-z,now,-z,noexecstack
 c.asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 l.asan := $(c.asan)
 lguest.asan := $(c.asan)
-link.cloisterd = $(l.$(VARIANT))
+# libmicrohttpd must find daemon/http/pages.c before itself.
+link.cloisterd = $(l.$(VARIANT)) -Wl,--export-dynamic-symbol=MHD_queue_response
 link.cloister-runner = $(l.$(VARIANT))
 link.cloister-guest = $(lguest.$(VARIANT))
 # Libraries of a program; the release guest is static.

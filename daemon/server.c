@@ -269,6 +269,7 @@ int server_main(void *ctx, int launcher_sock, const char *database_socket_dir)
 
 	ignore_signals();
 	raise_descriptors();
+	(void)http_check_pages();
 	rc = start_courier(&s, &e);
 	if (rc == 0)
 		rc = confine(s.conf->options, &e);

@@ -10,6 +10,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
@@ -24,17 +26,33 @@ void connection_set_deadline(struct connection *c, uint64_t deadline_ms)
 		s->sweep_ms = deadline_ms;
 }
 
+/* libmicrohttpd misses an end that came together with the request. */
+static bool at_end(int fd)
+{
+	char c;
+
+	return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* Did something arrive that did not become a request, from somebody who still listens? */
+static bool unheard(const struct connection *c)
+{
+	struct tcp_info info = { 0 };
+	socklen_t len = sizeof(info);
+
+	if (c->asked || getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+		return false;
+	return info.tcpi_bytes_received > 0 && !at_end(c->fd);
+}
+
 /* A request that did not arrive in time is told so; whoever sent nothing is not. */
 static void cut(struct connection *c)
 {
-	struct http_exchange *ex = c->exchange;
+	const struct http_exchange *ex = c->exchange;
 
 	c->deadline_ms = 0;
-	if (ex && ex->stage == STAGE_BODY) {
-		http_error(&ex->req, &ex->res, 408, "request_timeout",
-		           "the request took too long to arrive");
-		response_send_raw(ex, c->fd);
-	}
+	if (ex ? ex->stage == STAGE_HEAD || ex->stage == STAGE_BODY : unheard(c))
+		page_send(c, MHD_HTTP_REQUEST_TIMEOUT);
 	(void)shutdown(c->fd, SHUT_RDWR);
 }
 
@@ -53,7 +71,7 @@ void connection_sweep(struct http_server *s, uint64_t now_ms)
 	s->sweep_ms = next;
 }
 
-static struct connection *connection_of(struct MHD_Connection *mhd)
+struct connection *connection_of(struct MHD_Connection *mhd)
 {
 	const union MHD_ConnectionInfo *info =
 		MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -83,6 +101,9 @@ static void opened(struct http_server *s, struct MHD_Connection *mhd, void **con
 
 static void closed(struct http_server *s, struct connection *c)
 {
+	/* A first line without a blank is no reason for a page to libmicrohttpd 0.9.75. */
+	if (unheard(c))
+		page_send(c, MHD_HTTP_BAD_REQUEST);
 	if (c->prev)
 		c->prev->next = c->next;
 	else
@@ -115,6 +136,7 @@ void *connection_request_line(void *cls, const char *target, struct MHD_Connecti
 		return NULL;
 	ex->connection = c;
 	c->exchange = ex;
+	c->asked = true;
 	if (c->half_closed || deadline < c->deadline_ms)
 		connection_set_deadline(c, deadline);
 	return ex;
@@ -132,14 +154,6 @@ enum MHD_Result connection_request(void *cls, struct MHD_Connection *mhd, const 
 		MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT,
 		                          server_idle_s(&s->conf));
 	return ex ? exchange_step(ex, method, url, version, data, len) : MHD_NO;
-}
-
-/* libmicrohttpd misses an end that came together with the request. */
-static bool at_end(int fd)
-{
-	char c;
-
-	return recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 void connection_completed(void *cls, struct MHD_Connection *mhd, void **context,

@@ -185,7 +185,7 @@ static enum MHD_Result answer(struct http_exchange *ex)
 	s->sending++;
 	connection_set_deadline(ex->connection,
 	                        clock_mono_ms() + ANSWER_FACTOR * (uint64_t)s->conf.request_ms);
-	queued = MHD_queue_response(ex->mhd, (unsigned int)ex->res.status, r);
+	queued = queue_response(ex->mhd, (unsigned int)ex->res.status, r);
 	MHD_destroy_response(r);
 	return queued;
 }

@@ -77,6 +77,9 @@ struct http_exchange {
 bool request_check(struct http_exchange *ex, const char *method, const char *url,
                    const char *version);
 
+/* Give the request an id unless it has one. */
+void request_name(struct http_exchange *ex);
+
 /* The bearer token of the request; false when there is none. */
 bool request_token(const struct http_exchange *ex, const char **ret, size_t *ret_len);
 
@@ -108,6 +111,11 @@ struct router_match {
 /* Find the route of ex->req and cut its path parameters. */
 void router_find(const struct http_route *routes, struct http_exchange *ex,
                  struct router_match *ret);
+
+/* -- pages.c --------------------------------------------------------------------- */
+/* Our answers go to libmicrohttpd through here; what it calls itself is something else. */
+enum MHD_Result queue_response(struct MHD_Connection *mhd, unsigned int status,
+                               struct MHD_Response *r);
 
 /* -- response.c ------------------------------------------------------------------ */
 /* The answer as libmicrohttpd takes it; NULL without memory.  Empties ex->res.body. */

@@ -140,6 +140,12 @@ struct http_conf {
 
 struct http_server;
 
+/*
+ * Does libmicrohttpd let us make the pages with which it refuses what it cannot parse?  When
+ * not, the log says so and what follows.  Before confinement: it makes a pair of sockets.
+ */
+bool http_check_pages(void);
+
 /* Bind, start the threads, accept.  Errors name the address. */
 int http_start(const struct http_conf *conf, struct http_server **ret, struct err *e) must_check;
 

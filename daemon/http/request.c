@@ -197,19 +197,25 @@ static const char *check_headers(struct http_exchange *ex, bool http_1_0)
 	return NULL;
 }
 
+void request_name(struct http_exchange *ex)
+{
+	struct uuid fresh;
+
+	if (*ex->req.request_id)
+		return;
+	fresh = uuid_new();
+	memcpy(ex->req.request_id, fresh.text, sizeof(fresh.text));
+}
+
 static void set_request_id(struct http_exchange *ex)
 {
 	const struct http_head *h = &ex->head;
 	size_t len = h->request_ids == 1 ? strlen(h->request_id) : 0;
-	char *id = ex->req.request_id;
 
-	if (len <= HTTP_REQUEST_ID_MAX && made_of(h->request_id, len, id_chars)) {
-		memcpy(id, h->request_id, len + 1);
-	} else {
-		struct uuid fresh = uuid_new();
-
-		memcpy(id, fresh.text, sizeof(fresh.text));
-	}
+	if (len <= HTTP_REQUEST_ID_MAX && made_of(h->request_id, len, id_chars))
+		memcpy(ex->req.request_id, h->request_id, len + 1);
+	else
+		request_name(ex);
 }
 
 /* -- target --------------------------------------------------------------------------- */
@@ -239,8 +245,6 @@ static const char *decode_path(char *path)
 
 	if (path[0] != '/')
 		return "the path must begin with a slash";
-	if (strlen(path) > HTTP_PATH_MAX)
-		return "the path is too long";
 	for (const char *p = path; *p; p++) {
 		int c = (unsigned char)*p;
 
@@ -341,14 +345,28 @@ static const char *check_request_line(const struct http_exchange *ex, const char
 
 	if (!made_of(method, strlen(method), token_chars))
 		return "the method has a character that is not allowed";
-	if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
-		return "the version must be HTTP/1.1 or HTTP/1.0";
 	/* A NUL byte ends the target early for us; then the version stands further on. */
 	if ((uintptr_t)version > (uintptr_t)url &&
 	    (uintptr_t)version - (uintptr_t)url > ex->target_len + 1 &&
 	    (uintptr_t)version - (uintptr_t)url < 65536)
 		return "the request line has a NUL or too many blanks";
 	return NULL;
+}
+
+/* What is well-formed and still not taken. */
+static bool check_bounds(struct http_exchange *ex, const char *version)
+{
+	if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0) {
+		http_error(&ex->req, &ex->res, 505, "http_version_not_supported",
+		           "the version must be HTTP/1.1 or HTTP/1.0");
+		return false;
+	}
+	if (strlen(ex->target) > HTTP_PATH_MAX) {
+		http_error(&ex->req, &ex->res, 414, "uri_too_long",
+		           "the path may have at most %d bytes", HTTP_PATH_MAX);
+		return false;
+	}
+	return true;
 }
 
 bool request_check(struct http_exchange *ex, const char *method, const char *url,
@@ -367,7 +385,7 @@ bool request_check(struct http_exchange *ex, const char *method, const char *url
 	fault = check_request_line(ex, url, version);
 	if (!fault)
 		fault = check_headers(ex, strcmp(version, "HTTP/1.0") == 0);
-	if (!fault && !gate_check(ex))
+	if (!fault && !(gate_check(ex) && check_bounds(ex, version)))
 		return false;
 	if (!fault)
 		fault = decode_path(ex->target);

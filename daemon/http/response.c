@@ -139,7 +139,8 @@ void response_send_raw(struct http_exchange *ex, int fd)
 	         ex->res.body.len);
 	each_header(ex, add_to_text, &text);
 	buf_adds(&text, "\r\n");
-	buf_add(&text, ex->res.body.data, ex->res.body.len);
+	if (!ex->req.method || strcmp(ex->req.method, "HEAD") != 0)
+		buf_add(&text, ex->res.body.data, ex->res.body.len);
 	/* Nothing else is in the socket, so this fits; if not, the client sees a close. */
 	if (!buf_failed(&text))
 		(void)!send(fd, text.data, text.len, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -286,6 +286,10 @@ static int start_mhd(struct http_server *s, struct err *e)
 		MHD_OPTION_NOTIFY_COMPLETED, connection_completed, s,    /* */
 		MHD_OPTION_URI_LOG_CALLBACK, connection_request_line, s, /* */
 		MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,        /* */
+#if MHD_VERSION >= 0x00097701
+		MHD_OPTION_CLIENT_DISCIPLINE_LVL,
+		1, /* no bare LF, no folds, no blanks in targets */
+#endif
 		MHD_OPTION_END);
 	if (!s->mhd) {
 		s->listen_fd = -1; /* closed by libmicrohttpd */

@@ -23,6 +23,7 @@ struct connection {
 	int fd;                         /* borrowed from libmicrohttpd */
 	uint64_t deadline_ms;           /* cut then; 0 = never */
 	struct http_exchange *exchange; /* under way, or NULL */
+	bool asked;                     /* a request was seen, if only to be refused */
 	bool linger;                    /* read on for a while after the last answer */
 	bool half_closed;               /* the client has sent all it will send */
 };
@@ -69,6 +70,9 @@ void connection_set_deadline(struct connection *c, uint64_t deadline_ms);
 /* Cut what is past its deadline. */
 void connection_sweep(struct http_server *s, uint64_t now_ms);
 
+/* NULL for one that is not of our server, and when there was no memory for it. */
+struct connection *connection_of(struct MHD_Connection *mhd);
+
 /* Callbacks of libmicrohttpd; cls is the server. */
 void connection_notify(void *cls, struct MHD_Connection *mhd, void **context,
                        enum MHD_ConnectionNotificationCode code);
@@ -78,5 +82,9 @@ enum MHD_Result connection_request(void *cls, struct MHD_Connection *mhd, const 
                                    size_t *len, void **context);
 void connection_completed(void *cls, struct MHD_Connection *mhd, void **context,
                           enum MHD_RequestTerminationCode code);
+
+/* -- pages.c: the loop thread only ----------------------------------------------------- */
+/* Refuse the request that arrives on c; the connection must be closed next. */
+void page_send(struct connection *c, unsigned int status);
 
 #endif
