@@ -165,6 +165,45 @@ def test_one_daemon_for_a_state_directory(make_daemon):
     assert first.stop() == 0
 
 
+def test_the_same_state_under_another_name(make_daemon):
+    """What is locked is the directory, whatever it is called."""
+    first = make_daemon().start()
+    second = make_daemon()
+    same = private_mounts(lambda: mount(first.state, second.state, "none", MS_BIND))
+    refused(second, "another cloisterd uses it", "--state", preexec_fn=same)
+    assert first.stop() == 0
+
+
+STAND_IN = """#!/bin/sh
+# Starts no server: its socket is that of another cluster. All else is done as ever.
+case "$*" in "-D "*) ;; *) exec {real}/postgres "$@" ;; esac
+cd "$2" && ln -s {other} ../run/.s.PGSQL.5432 || exit 1
+printf '%s\\n%s\\n0\\n5432\\n\\n\\n\\nready\\n' "$$" "$2" >postmaster.pid
+exec sleep 1000
+"""
+
+
+def test_one_daemon_for_a_control_database(make_daemon):
+    """No lock of the file system sees that the two have one database: it has to."""
+    first = make_daemon().start()
+    session = first.client("acme").session()
+    second = make_daemon()
+    real = os.path.dirname(os.readlink(f"/proc/{first.postgres().pid}/exe"))
+    os.mkdir(f"{second.var}/bin", 0o755)
+    for name in os.listdir(real):
+        os.symlink(f"{real}/{name}", f"{second.var}/bin/{name}")
+    os.unlink(f"{second.var}/bin/postgres")
+    write_file(f"{second.var}/bin/postgres", STAND_IN.format(
+        real=real, other=f"{first.state}/pg/run/.s.PGSQL.5432"), 0o755)
+    code, lines = second.fail(postgres_bin=f"{second.var}/bin")
+    assert code != 0 and not any("ready on" in line for line in lines), lines
+    assert any("another cloisterd uses this database" in line and "stop it first" in line
+               for line in lines), lines
+    assert first.client("acme").call("GET", f"/v1/sessions/{session}")["id"] == session
+    assert first.client("acme").run(session, "$ echo still here").text == "still here\n"
+    assert first.stop() == 0
+
+
 def test_a_port_that_is_taken(make_daemon):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
