@@ -36,6 +36,7 @@ void model_declare(const struct models *models, int courier)
 			.transport_model = m->model,
 			.dialect = dialect_name(m->dialect),
 			.context_window = m->context_window,
+			.max_output_tokens = m->max_output_tokens,
 			.sees_images = m->images,
 			.reasoning = m->reasoning,
 		};

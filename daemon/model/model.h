@@ -25,8 +25,9 @@ struct model {
 	const char *connection;
 	const char *transport_model;
 	const char *dialect;
-	int64_t context_window; /* tokens; 0 = unknown */
-	bool sees_images;       /* else a line of text stands for each of them */
+	int64_t context_window; /* tokens; 0 = none, it is shown one turn */
+	int64_t max_output_tokens;
+	bool sees_images; /* else a line of text stands for each of them */
 	struct model_reasoning reasoning;
 	char credential[MODEL_CREDENTIAL_SIZE]; /* whose account it is; "" = nobody's */
 };

@@ -132,6 +132,15 @@ int turn_lock_running(struct pg *pg, const struct uuid *id, struct err *e) must_
 int turn_set_state(struct pg *pg, const struct uuid *id, enum turn_state state, struct err *e)
 	must_check;
 
+/* The state in a column. */
+int turn_get_state(struct pg_rows *rows, int row, int column, enum turn_state *ret, struct err *e)
+	must_check;
+
+/* An item from a row that begins with seq, kind, call_id, tool, call_state, lossy, truncated,
+ * total_bytes, body, details, beginning, origin, sealed, opaque.  What was filled in is the
+ * caller's, also on failure. */
+int item_decode(struct pg_rows *rows, int row, struct item *ret, struct err *e) must_check;
+
 int item_next_seq(struct pg *pg, const struct uuid *turn, uint32_t *ret, struct err *e) must_check;
 
 /* number: from 1 on. */

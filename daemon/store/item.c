@@ -54,7 +54,7 @@ static int decode_bytes(struct pg_rows *rows, int row, struct item *ret, struct 
 	return 0;
 }
 
-static int decode(struct pg_rows *rows, int row, struct item *ret, struct err *e)
+int item_decode(struct pg_rows *rows, int row, struct item *ret, struct err *e)
 {
 	char kind[16], state[16] = "";
 	size_t k, c = CALL_NONE;
@@ -73,11 +73,21 @@ static int decode(struct pg_rows *rows, int row, struct item *ret, struct err *e
 	k = index_of(kind_names, ARRAY_LEN(kind_names), kind);
 	if (pg_rows_check(rows, "item", e) < 0)
 		return -1;
-	if (k == ARRAY_LEN(kind_names) || c == ARRAY_LEN(call_names) || ret->seq != (uint32_t)row)
-		return err_set(e, STORE_CORRUPT, "stored item %d is unknown or out of order", row);
+	if (k == ARRAY_LEN(kind_names) || c == ARRAY_LEN(call_names))
+		return err_set(e, STORE_CORRUPT, "stored item %u is of no known kind", ret->seq);
 	ret->kind = (enum item_kind)k;
 	ret->call_state = (enum call_state)c;
 	return decode_bytes(rows, row, ret, e);
+}
+
+/* Item number row of its turn. */
+static int decode(struct pg_rows *rows, int row, struct item *ret, struct err *e)
+{
+	if (item_decode(rows, row, ret, e) < 0)
+		return -1;
+	return ret->seq == (uint32_t)row
+	               ? 0
+	               : err_set(e, STORE_CORRUPT, "stored item %d is out of order", row);
 }
 
 static int read_items(struct store *s, const struct uuid *tenant, const struct uuid *turn,

@@ -39,8 +39,7 @@ void turn_release(struct turn *t)
 	"id, session, client_request, state, cancel_requested, created_ms, started_ms, " \
 	"finished_ms, error_code, error, input, attachments, attachment_bytes"
 
-static int decode_state(struct pg_rows *rows, int row, int column, enum turn_state *ret,
-                        struct err *e)
+int turn_get_state(struct pg_rows *rows, int row, int column, enum turn_state *ret, struct err *e)
 {
 	char name[32];
 
@@ -61,7 +60,7 @@ static int decode(struct pg_rows *rows, int row, struct turn *ret, struct err *e
 	*ret = (struct turn){ .id = pg_get_uuid(rows, row, 0) };
 	ret->session = pg_get_uuid(rows, row, 1);
 	ret->client_request = pg_get_uuid(rows, row, 2);
-	if (decode_state(rows, row, 3, &ret->state, e) < 0)
+	if (turn_get_state(rows, row, 3, &ret->state, e) < 0)
 		return -1;
 	ret->cancel_requested = pg_get_bool(rows, row, 4);
 	ret->created_ms = pg_get_ms(rows, row, 5);
@@ -225,7 +224,7 @@ int turn_lock(struct pg *pg, const struct uuid *id, enum turn_state *ret, struct
 		return -1;
 	if (pg_rows_count(rows) == 0)
 		return err_set(e, STORE_NOT_FOUND, "there is no turn %s", id->text);
-	return decode_state(rows, 0, 0, ret, e);
+	return turn_get_state(rows, 0, 0, ret, e);
 }
 
 static int wrong_state(enum turn_state state, struct err *e)

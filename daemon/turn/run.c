@@ -83,6 +83,7 @@ static enum round run_round(struct run *r, struct err *e)
 static void forget(struct run *r)
 {
 	transcript_forget(&r->transcript);
+	context_release(&r->context);
 }
 
 const struct engine engine_agent = { run_find_model, run_round, forget };

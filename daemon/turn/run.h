@@ -10,6 +10,7 @@
 #include "daemon/model/model.h"
 #include "daemon/store/session.h"
 #include "daemon/turn/attached.h"
+#include "daemon/turn/context.h"
 #include "daemon/turn/job.h"
 #include "daemon/turn/transcript.h"
 
@@ -32,6 +33,7 @@ struct run {
 	const struct engine *engine; /* NULL = not known yet */
 	const struct model *model;
 	struct transcript transcript;
+	struct context context;
 	struct attached attached;
 	bool placed;             /* what came with the turn is in the sandbox */
 	const struct item *call; /* the one that runs now, for progress */

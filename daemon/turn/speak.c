@@ -4,7 +4,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "daemon/tool/output.h"
-#include "daemon/turn/offered.h"
+#include "daemon/turn/brief.h"
 #include "daemon/turn/run.h"
 #include "daemon/turn/tell.h"
 
@@ -93,7 +93,7 @@ static size_t bytes_of(const struct item_list *items)
 }
 
 /* The turn is about to end; what was shown of its last answer is kept if the store can. */
-static void keep_discarded(struct run *r, struct item_list *items)
+static void keep_discarded(struct run *r, const struct item_list *items)
 {
 	struct turn_step step = { .items = items->items,
 		                  .count = items->count,
@@ -103,39 +103,41 @@ static void keep_discarded(struct run *r, struct item_list *items)
 	if (items->count && turn_append(r->conf->store, &r->job->tenant, &r->job->turn, &step, &e))
 		log_warn("turn %s: what was shown of an answer is not kept: %s", r->job->turn.text,
 		         e.text);
-	item_list_release(items);
+}
+
+static enum round take_answer(struct run *r, struct model_answer *answer, size_t left,
+                              struct err *e)
+{
+	if (bytes_of(&answer->items) > left)
+		return answer_too_long(left, e);
+	if (answer->items.count)
+		return commit_answer(r, answer, e);
+	(void)err_set(e, MODEL_FAILED, "the model answered nothing");
+	return ROUND_FAILED;
+}
+
+static enum round no_answer(struct run *r, const struct model_answer *answer, size_t left,
+                            struct err *e)
+{
+	keep_discarded(r, &answer->items);
+	return e->code == MODEL_TOO_LONG ? answer_too_long(left, e) : ROUND_FAILED;
 }
 
 enum round run_ask_model(struct run *r, struct err *e)
 {
 	size_t left = r->conf->max_turn_bytes - r->transcript.bytes; /* check_bounds() */
-	struct model_prompt prompt = { .transcript = &r->transcript.list,
-		                       .effort = r->session.effort,
-		                       .answer_max = left ? left : 1 };
 	const struct model_sink sink = { publish_text, r, publish_reasoning, publish_discarded };
 	struct model_answer answer = { 0 };
-	enum round round = ROUND_FAILED;
-	struct model_image image;
-	int rc = attached_image(&r->attached, r->conf->store, &r->job->tenant, &image, e);
+	struct brief brief;
+	enum round round;
+	int rc;
 
-	if (rc)
+	if (brief_make(r, left ? left : 1, &brief, e))
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
-	prompt.tools = offered_tools(&prompt.tool_count);
-	prompt.images = &image;
-	prompt.image_count = image.data ? 1 : 0;
 	run_publish(r, "agent.turn.started", NULL);
-	rc = model_respond(r->model, &prompt, &sink, &r->job->cancel, &answer, e);
-	free(image.data);
-	if (rc) {
-		keep_discarded(r, &answer.items);
-		return e->code == MODEL_TOO_LONG ? answer_too_long(left, e) : ROUND_FAILED;
-	}
-	if (bytes_of(&answer.items) > left)
-		(void)answer_too_long(left, e);
-	else if (answer.items.count)
-		round = commit_answer(r, &answer, e);
-	else
-		(void)err_set(e, MODEL_FAILED, "the model answered nothing");
+	rc = model_respond(r->model, &brief.prompt, &sink, &r->job->cancel, &answer, e);
+	brief_release(&brief);
+	round = rc ? no_answer(r, &answer, left, e) : take_answer(r, &answer, left, e);
 	item_list_release(&answer.items);
 	return round;
 }

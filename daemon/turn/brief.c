@@ -1,0 +1,61 @@
+#include "daemon/turn/brief.h"
+
+#include "daemon/turn/offered.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define IMAGE_TOKENS 2000 /* at most, of those that providers take */
+
+static size_t tokens_of_tools(const struct model_tool *tools, size_t n)
+{
+	size_t tokens = 0;
+
+	for (size_t i = 0; i < n; i++)
+		tokens += context_tokens(strlen(tools[i].name) + strlen(tools[i].description) +
+		                         strlen(tools[i].schema));
+	return tokens;
+}
+
+/* What the prompt comes to beside its items. */
+static size_t overhead(const struct model_prompt *p)
+{
+	return tokens_of_tools(p->tools, p->tool_count) + p->image_count * IMAGE_TOKENS;
+}
+
+static int compose(struct run *r, struct brief *b, struct err *e)
+{
+	size_t room = context_room(r->model), beside = overhead(&b->prompt);
+
+	if (context_compose(&r->context, &r->transcript, room > beside ? room - beside : 0,
+	                    &b->composed, e))
+		return -1;
+	b->prompt.transcript = &b->composed.list;
+	b->image.item = b->composed.input;
+	return 0;
+}
+
+int brief_make(struct run *r, size_t answer_max, struct brief *ret, struct err *e)
+{
+	struct store *store = r->conf->store;
+
+	*ret = (struct brief){ .prompt = { .effort = r->session.effort,
+		                           .answer_max = answer_max } };
+	if (context_read(&r->context, r->model, store, &r->job->tenant, &r->job->turn, e) ||
+	    attached_image(&r->attached, store, &r->job->tenant, &ret->image, e))
+		return -1;
+	ret->prompt.tools = offered_tools(&ret->prompt.tool_count);
+	ret->prompt.images = &ret->image;
+	ret->prompt.image_count = ret->image.data ? 1 : 0;
+	if (compose(r, ret, e) == 0)
+		return 0;
+	brief_release(ret);
+	return -1;
+}
+
+void brief_release(struct brief *b)
+{
+	composed_release(&b->composed);
+	free(b->image.data);
+	b->image.data = NULL;
+}

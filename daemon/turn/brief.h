@@ -1,0 +1,20 @@
+/*
+ * brief.h - all that a model is given for one answer (inside this folder only).
+ */
+#ifndef DAEMON_TURN_BRIEF_H
+#define DAEMON_TURN_BRIEF_H
+
+#include "daemon/turn/run.h"
+
+struct brief {
+	struct model_prompt prompt; /* borrows from here, and from the run */
+	struct composed composed;
+	struct model_image image; /* owned */
+};
+
+/* Fill *ret for the run's next answer, which may have so many bytes.  Store codes, ENOMEM. */
+int brief_make(struct run *r, size_t answer_max, struct brief *ret, struct err *e) must_check;
+
+void brief_release(struct brief *b);
+
+#endif

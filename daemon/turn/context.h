@@ -1,0 +1,54 @@
+/*
+ * context.h - what a model is told of a session: earlier turns, then the one that goes on
+ * (inside this folder only).
+ *
+ * Earlier turns are read from the store once.  What does not fit into the model's context,
+ * by an estimate that is rather too high, is left out from the oldest turn on, and the model
+ * is told so; so it is of turns that did not end well.
+ */
+#ifndef DAEMON_TURN_CONTEXT_H
+#define DAEMON_TURN_CONTEXT_H
+
+#include "daemon/model/model.h"
+#include "daemon/store/earlier.h"
+#include "daemon/turn/transcript.h"
+
+#define CONTEXT_BYTES_MAX \
+	((size_t)4 << 20) /* of earlier turns in memory, for each turn that runs */
+
+struct context {
+	struct earlier earlier;
+	bool known;
+};
+
+/*
+ * Read the earlier turns unless they are known.  The built-in model, which has no window, is
+ * shown its turn alone.  Codes as of session_earlier().
+ */
+int context_read(struct context *c, const struct model *m, struct store *s,
+                 const struct uuid *tenant, const struct uuid *turn, struct err *e) must_check;
+
+void context_release(struct context *c);
+
+/* Tokens that so many bytes of text come to, or fewer. */
+size_t context_tokens(size_t bytes);
+
+/* How many tokens a prompt may have: what the model's window leaves beside an answer. */
+size_t context_room(const struct model *m);
+
+struct composed {
+	struct item_list list; /* borrows from context and transcript, but for text */
+	size_t input;          /* index of the running turn's input */
+	char *text[2];         /* owned: that of the input, and of the first item */
+};
+
+/*
+ * Earlier turns and then the transcript, in at most so many tokens; the transcript is whole
+ * in any case.  -1 without memory.
+ */
+int context_compose(const struct context *c, const struct transcript *t, size_t tokens,
+                    struct composed *ret, struct err *e) must_check;
+
+void composed_release(struct composed *composed);
+
+#endif
