@@ -1,6 +1,7 @@
 """What a model of a provider is told of its session: earlier turns, instructions, summaries."""
 
 import json
+import uuid
 
 import pytest
 
@@ -102,3 +103,63 @@ def test_the_past_survives_a_restart(daemon, client, provider):
     client = daemon.client("acme")
     client.run(session, "after")
     assert [t for r, t in messages(provider.requests[-1]) if r == "user"] == ["before", "after"]
+
+
+# --- the system prompt -------------------------------------------------------------------------
+
+
+def system(request):
+    """What a model is told before all else."""
+    said = request.json
+    if "messages" in said and said["messages"][0]["role"] == "system":
+        return said["messages"][0]["content"]
+    text = said.get("instructions", said.get("system"))
+    return text if isinstance(text, str) else "".join(part["text"] for part in text)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_workspace_tools_and_rules_are_told(client, provider, dialect):
+    session = client.session(model=dialect, cwd="sub/dir", instructions="Answer in verse. é")
+    client.run(session, "hello")
+    request, = provider.requests
+    told = system(request)
+    assert "/workspace/sub/dir" in told and "# Rules" in told
+    tools = [t.get("name") or t["function"]["name"] for t in request.json["tools"]]
+    assert all(f"\n- {name}: " in told for name in tools)
+    assert told.endswith("# Instructions for this session\nAnswer in verse. é\n")
+    client.run(session, "again")
+    assert system(provider.requests[-1]) == told, "or no provider could cache it"
+
+
+def test_instructions_are_the_sessions(client, provider):
+    session = client.call("POST", "/v1/sessions", {"model": "messages"}, 201)
+    assert session["instructions"] is None
+    where = f"/v1/sessions/{session['id']}"
+    for text in ("x" * 32768, "Be brief."):
+        assert client.call("PATCH", where, {"instructions": text})["instructions"] == text
+    assert client.call("GET", where)["instructions"] == "Be brief."
+    assert client.call("GET", f"{where}/history")["session"]["instructions"] == "Be brief."
+    client.run(session["id"], "hello")
+    assert "Be brief." in system(provider.requests[-1])
+    fork = client.call("POST", f"{where}/fork", {}, 201)
+    assert fork["instructions"] == "Be brief."
+    assert client.call("PATCH", where, {"instructions": ""})["instructions"] is None
+    client.run(session["id"], "hello")
+    assert "Instructions" not in system(provider.requests[-1])
+    client.call("POST", "/v1/sessions", {"instructions": "x" * 32769}, 400, "invalid_json")
+
+
+def test_the_mode_is_told(client, provider):
+    for approvals, said in (("sandbox", False), ("ask", "may deny it"), ("plan", "plan_exit, and")):
+        client.run(client.session(model="messages", approvals=approvals), "hello")
+        told = system(provider.requests[-1])
+        assert said in told if said else "deny" not in told
+
+
+def test_a_creation_with_instructions_happens_once(client):
+    body = {"clientRequestId": str(uuid.uuid4()), "model": "messages", "instructions": "a"}
+    made = client.call("POST", "/v1/sessions", body, 201)
+    assert client.call("POST", "/v1/sessions", body, 201) == made
+    for other in ("b", "", None):
+        client.call("POST", "/v1/sessions", {**body, "instructions": other}, 409,
+                    "idempotency_conflict")

@@ -24,11 +24,29 @@ static void answer(const struct http_request *req, struct http_response *res, in
 
 /* -- change ----------------------------------------------------------------------------- */
 
+/* Whether exactly one thing is to be changed; false with the answer made. */
+static bool is_one(const struct http_request *req, struct http_response *res,
+                   const struct json *const *v, size_t n)
+{
+	size_t changes = 0;
+
+	for (size_t i = 0; i < n; i++)
+		changes += v[i] != NULL;
+	if (changes == 0)
+		http_error(req, res, 400, "empty_patch",
+		           "neither title, archived nor instructions");
+	else if (changes > 1)
+		http_error(req, res, 422, "non_atomic_patch",
+		           "title, archived and instructions: one at a time");
+	return changes == 1;
+}
+
 void sessions_change(const struct http_request *req, struct http_response *res, void *ctx)
 {
 	static const struct json_field fields[] = {
 		{ "title", JSON_STRING, false, true },
 		{ "archived", JSON_BOOL, false, true },
+		{ "instructions", JSON_STRING, false, true },
 	};
 	const struct json *v[ARRAY_LEN(fields)];
 	auto_json struct json *doc = NULL;
@@ -40,21 +58,16 @@ void sessions_change(const struct http_request *req, struct http_response *res, 
 	bool archived;
 
 	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc) ||
-	    !sessions_title_fits(req, res, v[0]))
+	    !sessions_fits(req, res, "title", v[0], SESSION_TITLE_MAX) ||
+	    !sessions_fits(req, res, "instructions", v[2], SESSION_INSTRUCTIONS_MAX) ||
+	    !is_one(req, res, v, ARRAY_LEN(fields)))
 		return;
-	if (!v[0] && !v[1]) {
-		http_error(req, res, 400, "empty_patch", "neither title nor archived");
-		return;
-	}
-	if (v[0] && v[1]) {
-		http_error(req, res, 422, "non_atomic_patch", "title and archived: one at a time");
-		return;
-	}
 	if (!read_id(req, res, &id))
 		return;
 	archived = json_bool(v[1]);
 	change.title = json_str(v[0]);
 	change.archived = v[1] ? &archived : NULL;
+	change.instructions = json_str(v[2]);
 	if (session_update(api->store, api_tenant(req), &id, &change, &s, &e) == 0)
 		e.code = 0;
 	answer(req, res, 200, &s, &e);
@@ -119,7 +132,8 @@ void sessions_fork(const struct http_request *req, struct http_response *res, vo
 	uint32_t through;
 
 	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc) ||
-	    !read_through(req, res, v, &through, &f) || !sessions_title_fits(req, res, v[1]) ||
+	    !read_through(req, res, v, &through, &f) ||
+	    !sessions_fits(req, res, "title", v[1], SESSION_TITLE_MAX) ||
 	    (v[2] && !sessions_cwd(req, res, json_str(v[2]), cwd)) ||
 	    !api_client_request(req, res, v[3], &asked, &room, &f.key) ||
 	    !read_id(req, res, &f.source))

@@ -29,6 +29,7 @@ struct json *api_session_json(const struct session *s)
 	json_put_str(o, "cwd", s->cwd);
 	json_put_str(o, "effort", s->effort);
 	json_put_str(o, "approvals", s->planning ? "plan" : s->approvals);
+	json_put_str(o, "instructions", s->instructions[0] ? s->instructions : NULL);
 	json_put_str(o, "title", s->title[0] ? s->title : NULL);
 	json_put_bool(o, "titleIsManual", s->title_is_manual);
 	json_put_bool(o, "archived", s->archived);
@@ -101,12 +102,12 @@ bool sessions_cwd(const struct http_request *req, struct http_response *res, con
 	return false;
 }
 
-bool sessions_title_fits(const struct http_request *req, struct http_response *res,
-                         const struct json *title)
+bool sessions_fits(const struct http_request *req, struct http_response *res, const char *name,
+                   const struct json *text, size_t max)
 {
-	if (!title || json_str_len(title) <= SESSION_TITLE_MAX)
+	if (!text || json_str_len(text) <= max)
 		return true;
-	http_error(req, res, 400, "invalid_json", "title: longer than %d bytes", SESSION_TITLE_MAX);
+	http_error(req, res, 400, "invalid_json", "%s: longer than %zu bytes", name, max);
 	return false;
 }
 
@@ -168,7 +169,7 @@ static bool set_words(const struct http_request *req, struct http_response *res,
 		return false;
 	}
 	(void)snprintf(s->effort, sizeof(s->effort), "%s", word);
-	if (!sessions_title_fits(req, res, title))
+	if (!sessions_fits(req, res, "title", title, SESSION_TITLE_MAX))
 		return false;
 	(void)snprintf(s->title, sizeof(s->title), "%s", title ? json_str(title) : "");
 	s->title_is_manual = s->title[0] != '\0';
@@ -198,6 +199,7 @@ void sessions_create(const struct http_request *req, struct http_response *res, 
 		{ "effort", JSON_STRING, false, true },
 		{ "title", JSON_STRING, false, true },
 		{ "approvals", JSON_STRING, false, true },
+		{ "instructions", JSON_STRING, false, true },
 		{ "clientRequestId", JSON_STRING, false, true },
 	};
 	const struct json *v[ARRAY_LEN(fields)];
@@ -211,10 +213,13 @@ void sessions_create(const struct http_request *req, struct http_response *res, 
 
 	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc) ||
 	    !set_place(req, res, v[0], v[1], &s) || !set_words(req, res, v[2], v[3], &s) ||
-	    !set_approvals(req, res, v[4], &s))
+	    !set_approvals(req, res, v[4], &s) ||
+	    !sessions_fits(req, res, "instructions", v[5], SESSION_INSTRUCTIONS_MAX))
 		return;
-	asked.n -= !v[4]; /* the digest of a body without it is that of earlier releases */
-	if (!api_client_request(req, res, v[5], &asked, &room, &key))
+	(void)snprintf(s.instructions, sizeof(s.instructions), "%s", v[5] ? json_str(v[5]) : "");
+	while (asked.n > 4 && !v[asked.n - 1])
+		asked.n--; /* the digest of a body without them is that of earlier releases */
+	if (!api_client_request(req, res, v[6], &asked, &room, &key))
 		return;
 	s.created_ms = s.updated_ms = clock_wall_ms();
 	if (session_insert(api->store, api_tenant(req), &s, key, &e))

@@ -21,8 +21,8 @@ void sessions_fork(const struct http_request *req, struct http_response *res, vo
 bool sessions_cwd(const struct http_request *req, struct http_response *res, const char *text,
                   char ret_cwd[SESSION_CWD_MAX + 1]);
 
-/* False with the answer made when title (may be NULL) is too long. */
-bool sessions_title_fits(const struct http_request *req, struct http_response *res,
-                         const struct json *title);
+/* False with the answer made when text (may be NULL), called name, has more than max bytes. */
+bool sessions_fits(const struct http_request *req, struct http_response *res, const char *name,
+                   const struct json *text, size_t max);
 
 #endif

@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COLUMNS                                                                    \
-	"id, created_ms, updated_ms, model, effort, cwd, title, title_is_manual, " \
-	"archived, input_tokens, output_tokens, cached_tokens, approvals, planning, credential"
+#define COLUMNS                                                                                   \
+	"id, created_ms, updated_ms, model, effort, cwd, title, title_is_manual, "                \
+	"archived, input_tokens, output_tokens, cached_tokens, approvals, planning, credential, " \
+	"instructions"
 
 /* -- reading -- */
 
@@ -29,6 +30,7 @@ static int decode(struct pg_rows *rows, int row, struct session *ret, struct err
 	pg_get_text(rows, row, 12, ret->approvals, sizeof(ret->approvals));
 	ret->planning = pg_get_bool(rows, row, 13);
 	pg_get_text(rows, row, 14, ret->credential, sizeof(ret->credential));
+	pg_get_text(rows, row, 15, ret->instructions, sizeof(ret->instructions));
 	return pg_rows_check(rows, "session", e);
 }
 
@@ -48,7 +50,7 @@ int session_find_key(struct pg *pg, const struct client_request *key, struct ses
 		return -1;
 	if (pg_rows_count(rows) == 0)
 		return 0;
-	if (!pg_get_bool(rows, 0, 15))
+	if (!pg_get_bool(rows, 0, 16))
 		return err_set(e, STORE_KEY_REUSED,
 		               "this client request id was used before with another input");
 	*ret_found = true;
@@ -61,7 +63,7 @@ static int put_row(struct pg *pg, const struct session *in, const struct client_
 	return pg_exec(
 		pg,
 		"INSERT INTO app.session (" COLUMNS ", client_request, request_digest) "
-		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) "
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) "
 		"ON CONFLICT (client_request) DO NOTHING",
 		PG_PARAMS(pg_uuid(&in->id), pg_int((int64_t)in->created_ms),
 	                  pg_int((int64_t)in->updated_ms), pg_text(in->model), pg_text(in->effort),
@@ -69,7 +71,7 @@ static int put_row(struct pg *pg, const struct session *in, const struct client_
 	                  pg_bool(in->archived), pg_int((int64_t)in->input_tokens),
 	                  pg_int((int64_t)in->output_tokens), pg_int((int64_t)in->cached_tokens),
 	                  pg_text(in->approvals[0] ? in->approvals : "sandbox"),
-	                  pg_bool(in->planning), pg_text(in->credential),
+	                  pg_bool(in->planning), pg_text(in->credential), pg_text(in->instructions),
 	                  pg_text(key ? key->id.text : NULL),
 	                  key ? pg_bytes(key->digest, sizeof(key->digest)) : pg_text(NULL)),
 		e);
@@ -107,7 +109,9 @@ static int insert(struct pg *pg, void *ctx, struct err *e)
 		return -1;
 	if (existing)
 		return 0;
-	if (room_take(c->store, c->db, pg, strlen(c->in->cwd) + strlen(c->in->title), e) < 0)
+	if (room_take(c->store, c->db, pg,
+	              strlen(c->in->cwd) + strlen(c->in->title) + strlen(c->in->instructions),
+	              e) < 0)
 		return -1;
 	return session_put(pg, &c->out, c->key, &existing, e);
 }

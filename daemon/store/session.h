@@ -9,6 +9,8 @@
 #define SESSION_CREDENTIAL_MAX 64   /* bytes */
 #define SESSION_TITLE_MAX      512  /* bytes */
 
+#define SESSION_INSTRUCTIONS_MAX 32768 /* bytes */
+
 struct session {
 	struct uuid id;
 	uint64_t created_ms; /* wall clock */
@@ -23,6 +25,7 @@ struct session {
 	char approvals[16]; /* "sandbox" or "ask" */
 	bool planning;      /* only what reads is run */
 	uint64_t input_tokens, output_tokens, cached_tokens;
+	char instructions[SESSION_INSTRUCTIONS_MAX + 1]; /* to the model; "" = none */
 };
 
 /* What makes a request happen once, however often it is sent. */
@@ -40,8 +43,9 @@ int session_insert(struct store *s, const struct uuid *tenant, struct session *i
                    const struct client_request *key, struct err *e) must_check;
 
 struct session_change {
-	const char *title;    /* NULL = as it is; "" = none */
-	const bool *archived; /* NULL = as it is */
+	const char *title;        /* NULL = as it is; "" = none */
+	const bool *archived;     /* NULL = as it is */
+	const char *instructions; /* NULL = as they are; "" = none */
 	uint64_t now_ms;
 };
 

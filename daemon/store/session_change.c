@@ -55,9 +55,11 @@ static int update(struct pg *pg, void *ctx, struct err *e)
 	            "UPDATE app.session SET updated_ms = greatest(updated_ms, $2), "
 	            "title = coalesce($3, title), "
 	            "title_is_manual = coalesce($3 <> '', title_is_manual), "
-	            "archived = coalesce($4::boolean, archived) WHERE id = $1",
+	            "archived = coalesce($4::boolean, archived), "
+	            "instructions = coalesce($5, instructions) WHERE id = $1",
 	            PG_PARAMS(pg_uuid(j->id), pg_int((int64_t)c->now_ms), pg_text(c->title),
-	                      c->archived ? pg_bool(*c->archived) : pg_text(NULL)),
+	                      c->archived ? pg_bool(*c->archived) : pg_text(NULL),
+	                      pg_text(c->instructions)),
 	            e) < 0)
 		return -1;
 	return session_read(pg, j->id, &j->out, e);

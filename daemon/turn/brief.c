@@ -1,7 +1,9 @@
 #include "daemon/turn/brief.h"
 
 #include "daemon/turn/offered.h"
+#include "daemon/turn/system_prompt.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +22,17 @@ static size_t tokens_of_tools(const struct model_tool *tools, size_t n)
 /* What the prompt comes to beside its items. */
 static size_t overhead(const struct model_prompt *p)
 {
-	return tokens_of_tools(p->tools, p->tool_count) + p->image_count * IMAGE_TOKENS;
+	return context_tokens(strlen(p->system)) + tokens_of_tools(p->tools, p->tool_count) +
+	       p->image_count * IMAGE_TOKENS;
+}
+
+static int say_system(const struct run *r, struct brief *b, struct err *e)
+{
+	b->system = (struct buf)BUF_INIT(SYSTEM_PROMPT_MAX);
+	b->prompt.tools = offered_tools(&b->prompt.tool_count);
+	system_prompt(&r->session, b->prompt.tools, b->prompt.tool_count, &b->system);
+	b->prompt.system = b->system.data;
+	return buf_failed(&b->system) ? err_set(e, ENOMEM, "no memory for a system prompt") : 0;
 }
 
 static int compose(struct run *r, struct brief *b, struct err *e)
@@ -44,10 +56,9 @@ int brief_make(struct run *r, size_t answer_max, struct brief *ret, struct err *
 	if (context_read(&r->context, r->model, store, &r->job->tenant, &r->job->turn, e) ||
 	    attached_image(&r->attached, store, &r->job->tenant, &ret->image, e))
 		return -1;
-	ret->prompt.tools = offered_tools(&ret->prompt.tool_count);
 	ret->prompt.images = &ret->image;
 	ret->prompt.image_count = ret->image.data ? 1 : 0;
-	if (compose(r, ret, e) == 0)
+	if (say_system(r, ret, e) == 0 && compose(r, ret, e) == 0)
 		return 0;
 	brief_release(ret);
 	return -1;
@@ -56,6 +67,7 @@ int brief_make(struct run *r, size_t answer_max, struct brief *ret, struct err *
 void brief_release(struct brief *b)
 {
 	composed_release(&b->composed);
+	buf_release(&b->system);
 	free(b->image.data);
 	b->image.data = NULL;
 }

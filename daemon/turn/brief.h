@@ -9,6 +9,7 @@
 struct brief {
 	struct model_prompt prompt; /* borrows from here, and from the run */
 	struct composed composed;
+	struct buf system;
 	struct model_image image; /* owned */
 };
 
