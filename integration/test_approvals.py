@@ -128,6 +128,35 @@ def test_what_cannot_be_shown_is_not_run(acme, careful):
     assert acme.run(acme.session(), f"$ ls {name} 2>&1; true").text.startswith("ls: ")
 
 
+@pytest.mark.parametrize("approvals", ["sandbox", "ask"])
+def test_removing_everything_always_asks(acme, approvals):
+    """In every session, each time, and whatever was allowed before."""
+    session = acme.session(approvals=approvals)
+    if approvals == "ask":
+        turn = acme.start(session, "$ true")
+        answer(acme, turn, TOOL)
+        assert acme.wait(turn).status == "completed"
+    for _ in range(2):
+        turn = acme.start(session, "$ echo removed; true 'rm -rf /workspace'")
+        request = asked(acme, turn)
+        assert request["options"] == [ONCE, DENY]
+        acme.call("POST", f"/v1/requests/{request['id']}/resolve", {"decision": TOOL}, 422,
+                  "invalid_decision")
+        answer(acme, turn, ONCE)
+        assert acme.wait(turn).text == "removed\n"
+    turn = acme.start(session, "$ sudo rm -fr -- /workspace/*; true")
+    answer(acme, turn, DENY, "no")
+    assert acme.wait(turn).text == "error: denied: a person did not allow this call: no"
+    assert acme.run(session, "$ mkdir -p built; rm -rf built; echo gone").text == "gone\n"
+
+
+def test_arguments_with_a_key_twice_go_back(acme, careful):
+    """Nobody is asked about what is not run."""
+    for arguments in ('{"command":"true","command":"rm x"}', '{"command":"true"', "[1,]"):
+        text = acme.run(careful, f"@shell {arguments}").text
+        assert text.startswith("error: invalid_arguments: "), text
+
+
 def test_approvals_survive(make_daemon):
     """Asked before, answered after kill -9, and killed again after the answer: run once."""
     daemon = make_daemon(("acme",)).start()

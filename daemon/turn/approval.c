@@ -3,11 +3,13 @@
 #include "common/buf.h"
 #include "common/utf8.h"
 #include "daemon/turn/redact.h"
+#include "daemon/turn/removal.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define OPTIONS    "[\"allow_once\",\"allow_tool\",\"deny\"]"
+#define EACH_TIME  "[\"allow_once\",\"deny\"]"
 #define PROMPT_MAX ((size_t)65536 - sizeof(OPTIONS)) /* bytes */
 #define REASON_MAX ((size_t)131072)
 
@@ -19,8 +21,8 @@ static enum approval refuse(const struct approval_case *c, const char *code, con
 }
 
 /* Tool, call and arguments, byte for byte. */
-static enum approval ask(const struct approval_case *c, struct request *request,
-                         struct tool_outcome *refusal)
+static enum approval ask(const struct approval_case *c, const char *options,
+                         struct request *request, struct tool_outcome *refusal)
 {
 	auto_buf struct buf prompt = BUF_INIT(PROMPT_MAX), redacted = BUF_INIT(REDACT_MAX);
 	const struct item *call = c->call;
@@ -39,7 +41,7 @@ static enum approval ask(const struct approval_case *c, struct request *request,
 	(void)snprintf(request->kind, sizeof(request->kind), "%s", APPROVAL_KIND);
 	request->before_call = true;
 	request->prompt = buf_take(&prompt);
-	request->options = strdup(OPTIONS);
+	request->options = strdup(options);
 	return APPROVAL_ASK;
 }
 
@@ -57,8 +59,11 @@ static enum approval judge(const struct approval_case *c, const struct request *
 	              refusal);
 }
 
-/* What was decided about this very call, or about its tool for the whole session. */
-static int look_up(const struct approval_case *c, struct request *request,
+/*
+ * What was decided about this very call, or about its tool for the whole session, where that
+ * is an option.
+ */
+static int look_up(const struct approval_case *c, const char *options, struct request *request,
                    struct tool_outcome *refusal, enum approval *ret, struct err *e)
 {
 	const struct request_precedent allowed = { &c->session->id, APPROVAL_KIND, c->call->tool,
@@ -74,23 +79,33 @@ static int look_up(const struct approval_case *c, struct request *request,
 		request_release(&answered);
 		return open ? err_set(e, STORE_CONFLICT, "somebody is asked about the call") : 0;
 	}
-	if (e->code != STORE_NOT_FOUND || request_decided(c->store, c->tenant, &allowed, &found, e))
+	if (e->code != STORE_NOT_FOUND)
 		return -1;
-	*ret = found ? APPROVAL_RUN : ask(c, request, refusal);
+	if (strstr(options, allowed.decision) &&
+	    request_decided(c->store, c->tenant, &allowed, &found, e))
+		return -1;
+	*ret = found ? APPROVAL_RUN : ask(c, options, request, refusal);
 	return 0;
 }
 
 int approval_of(const struct approval_case *c, struct request *request,
                 struct tool_outcome *refusal, enum approval *ret, struct err *e)
 {
+	auto_json struct json *arguments = NULL;
+	struct err why = ERR_INIT;
+
 	*ret = APPROVAL_RUN;
 	if (!tool_writes(c->call))
 		return 0;
-	if (c->session->planning)
+	if (json_parse(c->call->body, c->call->body_len, &arguments, &why))
+		*ret = refuse(c, "invalid_arguments", why.text, refusal);
+	else if (c->session->planning)
 		*ret = refuse(c, "planning",
 		              "the session plans; what writes is run when plan_exit is approved",
 		              refusal);
+	else if (removal_in_call(arguments))
+		return look_up(c, EACH_TIME, request, refusal, ret, e);
 	else if (strcmp(c->session->approvals, "ask") == 0)
-		return look_up(c, request, refusal, ret, e);
+		return look_up(c, OPTIONS, request, refusal, ret, e);
 	return 0;
 }

@@ -3,8 +3,9 @@
  * this folder only).
  *
  * A session that asks has a request about every call that writes, before it is begun; one
- * that plans runs none of them.  What is run are the bytes that were shown: arguments that
- * cannot be shown whole and as they are, are refused.
+ * that plans runs none of them.  A call that looks as if it removed everything (removal.h) has
+ * a request of its own in every session.  What is run are the bytes that were shown: arguments
+ * that cannot be shown whole and as they are, or that are no JSON, are refused.
  */
 #ifndef DAEMON_TURN_APPROVAL_H
 #define DAEMON_TURN_APPROVAL_H
