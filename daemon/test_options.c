@@ -125,6 +125,7 @@ static const struct {
 	{ "event-replay-limit", 1, 100000, offsetof(struct options, event_replay_limit) },
 	{ "max-request-bytes", 1024, 33554432, offsetof(struct options, max_request_bytes) },
 	{ "max-turn-bytes", 65536, 1073741824, offsetof(struct options, max_turn_bytes) },
+	{ "max-turn-steps", 1, 10000, offsetof(struct options, max_turn_steps) },
 	{ "request-seconds", 1, 3600, offsetof(struct options, request_seconds) },
 	{ "max-queued-bytes", 16777216, 1073741824, offsetof(struct options, max_queued_bytes) },
 	{ "max-waiting-turns-per-tenant", 1, 4096,

@@ -7,7 +7,7 @@ import pytest
 
 from daemon import Daemon
 from provider.models import DIALECTS, declare, entry
-from provider.server import Hang, Say
+from provider.server import Call, Hang, Say
 
 
 @pytest.fixture(scope="module")
@@ -163,3 +163,30 @@ def test_a_creation_with_instructions_happens_once(client):
     for other in ("b", "", None):
         client.call("POST", "/v1/sessions", {**body, "instructions": other}, 409,
                     "idempotency_conflict")
+
+
+# --- the end of what would go on for ever -----------------------------------------------------
+
+
+def test_the_same_failure_five_times(client, provider):
+    failing = Call("shell", {"command": "echo no; exit 7"})
+    provider.will(*[failing] * 5)
+    outcome = client.run(client.session(model="chat-completions"), "go on")
+    assert (outcome.status, outcome.error["code"]) == ("failed", "loop_detected")
+    assert len(provider.requests) == 5 and "shell 5 times" in outcome.error["message"]
+    provider.will(*[failing] * 4, Call("shell", {"command": "echo no; exit 8"}), failing, "text")
+    assert client.run(client.session(model="chat-completions"), "go on").status == "completed"
+
+
+def test_steps_are_bounded(make_daemon, provider):
+    daemon = make_daemon(("acme",), options=["--max-turn-steps=3"])
+    daemon.start(models=declare(daemon, entry("m", "chat-completions", provider.url)))
+    client = daemon.client("acme")
+    calls = [Call("list_files", {"limit": n + 1}) for n in range(4)]
+    provider.will(*calls)
+    outcome = client.run(client.session(), "go on")
+    assert (outcome.status, outcome.error["code"]) == ("failed", "turn_step_limit")
+    assert len(provider.requests) == 3 and "--max-turn-steps" in outcome.error["message"]
+    provider.will(*calls[:2], "text")
+    assert client.run(client.session(), "go on").status == "completed"
+    assert daemon.stop() == 0

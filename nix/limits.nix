@@ -103,6 +103,13 @@
     default = 16777216;
     text = "Bytes that the model and the tools say in one turn; one that says more fails.";
   };
+  maxTurnSteps = {
+    option = "max-turn-steps";
+    min = 1;
+    max = 10000;
+    default = 256;
+    text = "Answers of the model in one turn; one that is not done by then fails.";
+  };
   maxEventStreams = {
     option = "max-event-streams";
     min = 1;

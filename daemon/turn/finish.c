@@ -136,6 +136,8 @@ static const struct failure {
 	{ SANDBOX_NO_ROOM, "disk_full", NULL },
 	{ TURNS_WAITING_LIMIT, "waiting_turn_limit", NULL },
 	{ TURNS_TOO_LARGE, "turn_too_large", NULL },
+	{ TURNS_TOO_MANY_STEPS, "turn_step_limit", NULL },
+	{ TURNS_LOOP, "loop_detected", NULL },
 	{ TURNS_NOT_ATTACHED, "attachment_not_written", NULL },
 	{ MODEL_FAILED, "model_failed", NULL },
 	{ STORE_TENANT_FULL, "tenant_storage_full", NULL },

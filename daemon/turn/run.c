@@ -7,12 +7,11 @@
 #include "daemon/turn/run.h"
 
 #include "common/log.h"
+#include "daemon/turn/guard.h"
 #include "daemon/turn/queue.h"
 
 #include <errno.h>
 #include <stdatomic.h>
-
-#define ROUNDS_MAX 256 /* answers of the model in one turn */
 
 static const struct item *open_call(const struct item_list *list)
 {
@@ -22,21 +21,21 @@ static const struct item *open_call(const struct item_list *list)
 	return NULL;
 }
 
-static size_t answers(const struct item_list *list)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < list->count; i++)
-		n += list->items[i].kind == ITEM_ASSISTANT;
-	return n;
-}
-
-/* What all of them come to at most, so that no turn fills the memory of the server. */
+/* So that no turn fills the memory of the server, or goes on for ever. */
 static int check_bounds(const struct run *r, struct err *e)
 {
-	if (answers(&r->transcript.list) >= ROUNDS_MAX)
-		return err_set(e, MODEL_FAILED, "the model asked for more than %d rounds",
-		               ROUNDS_MAX);
+	const struct item *call = guard_loop(&r->transcript.list);
+
+	if (guard_steps(&r->transcript.list) >= r->conf->max_turn_steps)
+		return err_set(e, TURNS_TOO_MANY_STEPS,
+		               "the model has answered %u times and is not done (--max-turn-steps)",
+		               r->conf->max_turn_steps);
+	if (call)
+		return err_set(
+			e, TURNS_LOOP,
+			"the model made the same call of %s %d times in a row, with the same "
+			"failure each time",
+			call->tool, GUARD_REPEATS);
 	if (r->transcript.bytes > r->conf->max_turn_bytes)
 		return err_set(
 			e, TURNS_TOO_LARGE,
@@ -56,7 +55,7 @@ static enum round step(struct run *r, struct err *e)
 		r->settled = job_finish(r->job, TURN_COMPLETED, NULL, NULL);
 		return ROUND_OVER;
 	}
-	if (check_bounds(r, e))
+	if (!call && check_bounds(r, e))
 		return ROUND_FAILED;
 	round = run_place(r, e);
 	if (round != ROUND_AGAIN)

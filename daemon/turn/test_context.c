@@ -22,6 +22,7 @@ static struct context session_of(size_t turns, size_t bytes)
 	memset(buf_extend(&text, bytes), 'x', bytes);
 	c.earlier.turns = calloc(turns + 1, sizeof(*c.earlier.turns));
 	c.earlier.items.items = calloc(2 * turns + 1, sizeof(*c.earlier.items.items));
+	assert_true(c.earlier.turns && c.earlier.items.items);
 	for (size_t i = 0; i < turns; i++) {
 		c.earlier.turns[i] = (struct earlier_turn){ .state = TURN_COMPLETED,
 			                                    .first = 2 * i,
@@ -39,6 +40,7 @@ static struct transcript now(const char *input)
 	struct transcript t = { .known = true };
 
 	t.list.items = calloc(1, sizeof(*t.list.items));
+	assert_non_null(t.list.items);
 	t.list.items[0] = item_of(ITEM_USER, input);
 	t.list.count = t.room = 1;
 	return t;

@@ -371,6 +371,37 @@ static void an_answer_is_bounded_by_what_is_left(void **state)
 	end();
 }
 
+static void answers_are_counted(void **state)
+{
+	const struct uuid tenant = new_tenant();
+	struct turns_conf conf = usual;
+	struct uuid id;
+
+	(void)state;
+	conf.max_turn_steps = 1;
+	begin(&conf, behave_real);
+	id = submit(&tenant, "in one");
+	wait_state(&tenant, &id, TURN_COMPLETED);
+	id = submit(&tenant, "$ true");
+	wait_failed(&tenant, &id, "turn_step_limit");
+	assert_int_equal(count_items(&tenant, &id), 3); /* what was begun is done */
+	end();
+}
+
+static void a_loop_ends_the_turn(void **state)
+{
+	const struct uuid tenant = new_tenant();
+	struct uuid id;
+
+	(void)state;
+	begin(&usual, behave_real);
+	id = submit(&tenant, "$ exit 3\n$ exit 3\n$ exit 3\n$ exit 3\n$ exit 3");
+	wait_failed(&tenant, &id, "loop_detected");
+	id = submit(&tenant, "$ exit 3\n$ exit 3\n$ exit 3\n$ exit 3\n$ exit 4");
+	wait_state(&tenant, &id, TURN_COMPLETED);
+	end();
+}
+
 /* -- the store --------------------------------------------------------------------------------- */
 
 /* A rule of the schema that an item breaks must end the turn, not leave it running. */
@@ -599,6 +630,8 @@ int main(void)
 		cmocka_unit_test(a_cancel_survives_a_restart),
 		cmocka_unit_test(a_stop_leaves_turns_as_they_are),
 		cmocka_unit_test(an_answer_is_bounded_by_what_is_left),
+		cmocka_unit_test(answers_are_counted),
+		cmocka_unit_test(a_loop_ends_the_turn),
 		cmocka_unit_test(an_item_that_cannot_be_stored),
 		cmocka_unit_test(a_turn_whose_insert_was_not_heard_of),
 		cmocka_unit_test(an_answer_that_was_not_heard_of),

@@ -28,6 +28,7 @@ static const struct turns_conf usual = {
 	.max_queued_bytes = 1 << 24,
 	.max_queued_bytes_tenant = 1 << 24,
 	.max_turn_bytes = 1 << 24,
+	.max_turn_steps = 256,
 	.proof_ms = 20000,
 };
 

@@ -21,11 +21,13 @@ enum turns_code {
 	TURNS_QUEUE_FULL = ERR_PROGRAM_BASE + 400, /* of the daemon */
 	TURNS_TENANT_QUEUE_FULL,
 	TURNS_STOPPING,
-	TURNS_BAD_DECISION,  /* not one of the request's options, or it needs a value */
-	TURNS_WAITING_LIMIT, /* too many turns of the tenant wait for a person */
-	TURNS_NOT_PROVEN,    /* the sandbox of an earlier daemon may still be alive */
-	TURNS_NOT_ATTACHED,  /* the sandbox did not take what came with the turn */
-	TURNS_TOO_LARGE,     /* its answers and results have more than max_turn_bytes */
+	TURNS_BAD_DECISION,   /* not one of the request's options, or it needs a value */
+	TURNS_WAITING_LIMIT,  /* too many turns of the tenant wait for a person */
+	TURNS_NOT_PROVEN,     /* the sandbox of an earlier daemon may still be alive */
+	TURNS_NOT_ATTACHED,   /* the sandbox did not take what came with the turn */
+	TURNS_TOO_LARGE,      /* its answers and results have more than max_turn_bytes */
+	TURNS_TOO_MANY_STEPS, /* the model has answered max_turn_steps times */
+	TURNS_LOOP,           /* the model repeats a call that fails */
 };
 
 struct turns_conf {
@@ -40,8 +42,9 @@ struct turns_conf {
 	unsigned int max_waiting_tenant; /* for a person */
 	size_t max_queued_bytes;         /* inputs of turns that have not begun */
 	size_t max_queued_bytes_tenant;
-	size_t max_turn_bytes; /* of what is said and done in one turn */
-	unsigned int proof_ms; /* how long a turn waits for the end of an earlier sandbox */
+	size_t max_turn_bytes;       /* of what is said and done in one turn */
+	unsigned int max_turn_steps; /* answers of the model in one turn */
+	unsigned int proof_ms;       /* how long a turn waits for the end of an earlier sandbox */
 };
 
 struct turns;
