@@ -2,9 +2,11 @@
  * A tool call's step: it is judged, started, run, and its result committed; or a person is
  * asked.  A call that was started but has no result is never run again.
  */
+#include "daemon/turn/calls.h"
 #include "common/clock.h"
 #include "common/json.h"
 #include "daemon/turn/approval.h"
+#include "daemon/turn/batch.h"
 #include "daemon/turn/questions.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/render.h"
@@ -13,24 +15,30 @@
 
 #include <string.h>
 
+/* What is published about a call while it runs. */
+struct progress {
+	const struct run *run;
+	const struct item *call;
+};
+
 static void publish_progress(void *ctx, const char *text, size_t len, bool skipped)
 {
-	const struct run *r = ctx;
+	const struct progress *p = ctx;
 	struct json *data = json_new_object();
 
-	json_put_str(data, "callId", r->call->call_id);
-	json_put_str(data, "name", r->call->tool);
+	json_put_str(data, "callId", p->call->call_id);
+	json_put_str(data, "name", p->call->tool);
 	json_put_strn(data, "output", text, len);
 	json_put_bool(data, "truncated", skipped);
-	run_publish(r, "tool.output.updated", data);
+	run_publish(p->run, "tool.output.updated", data);
 }
 
 /*
  * Commit the result.  The call had its effect, so only a stop gives up; after a lost
  * connection the commit may have happened, which the conflict of the second try tells.
  */
-static enum round commit_result(struct run *r, const struct item *call,
-                                struct tool_outcome *outcome, struct err *e)
+enum round calls_commit(struct run *r, const struct item *call, struct tool_outcome *outcome,
+                        struct err *e)
 {
 	unsigned int ms = RUN_RETRY_MS;
 	bool unsure = false;
@@ -60,7 +68,7 @@ static enum round commit_result(struct run *r, const struct item *call,
  * When it is not known whether the start was committed, the next round looks: a call that
  * is started then, and that we never ran, is ours to judge again, and to run or refuse.
  */
-static enum round start_call(struct run *r, const struct item *call, struct err *e)
+enum round calls_start(struct run *r, const struct item *call, struct err *e)
 {
 	bool unsure = r->starting == call->seq;
 
@@ -81,33 +89,39 @@ static enum round refuse_call(struct run *r, const struct item *call, struct too
                               struct err *e)
 {
 	bool ours = call->call_state == CALL_PENDING || call->seq == r->starting;
-	enum round round = ours ? start_call(r, call, e) : ROUND_AGAIN;
+	enum round round = ours ? calls_start(r, call, e) : ROUND_AGAIN;
 
 	if (round == ROUND_AGAIN)
-		round = commit_result(r, call, outcome, e);
+		round = calls_commit(r, call, outcome, e);
 	tool_outcome_release(outcome);
 	return round;
 }
 
-static enum round run_call(struct run *r, const struct item *call, struct err *e)
+int calls_run(struct run *r, const struct item *call, struct tool_outcome *ret, struct err *e)
 {
-	struct tool_context context = {
+	struct progress progress = { r, call };
+	const struct tool_context context = {
 		.sandboxes = r->conf->sandboxes,
 		.tenant = &r->job->tenant,
 		.cwd = r->session.cwd,
 		.cancel = &r->job->cancel,
 		.progress = publish_progress,
-		.ctx = r,
+		.ctx = &progress,
 	};
+
+	return tool_run(&context, call, ret, e);
+}
+
+static enum round run_call(struct run *r, const struct item *call, struct err *e)
+{
 	struct tool_outcome outcome;
-	enum round round = start_call(r, call, e);
+	enum round round = calls_start(r, call, e);
 
 	if (round != ROUND_AGAIN)
 		return round;
-	r->call = call;
-	if (tool_run(&context, call, &outcome, e))
+	if (calls_run(r, call, &outcome, e))
 		return ROUND_FAILED;
-	round = commit_result(r, call, &outcome, e);
+	round = calls_commit(r, call, &outcome, e);
 	tool_outcome_release(&outcome);
 	return round;
 }
@@ -220,7 +234,10 @@ static enum round approve_call(struct run *r, const struct item *call, struct er
 enum round run_step_call(struct run *r, const struct item *call, struct err *e)
 {
 	struct tool_outcome outcome;
+	size_t n = batch_size(r, call);
 
+	if (n > 1)
+		return batch_run(r, call, n, e);
 	if (call->call_state == CALL_STARTED && call->seq != r->starting) {
 		if (!tool_asks(call) && run_prove(r, e) != ROUND_AGAIN)
 			return ROUND_FAILED;

@@ -35,8 +35,8 @@ struct run {
 	struct transcript transcript;
 	struct context context;
 	struct attached attached;
-	bool placed;             /* what came with the turn is in the sandbox */
-	const struct item *call; /* the one that runs now, for progress */
+	bool placed; /* what came with the turn is in the sandbox */
+
 	uint32_t starting; /* the call whose start we tried to commit and that we never ran; 0 =
 	                      none */
 	bool proven;       /* no sandbox of an earlier daemon is alive */
