@@ -8,9 +8,10 @@
 
 static struct err e;
 
-static struct item item_of(enum item_kind kind, const char *text)
+static void put_item(struct item *ret, enum item_kind kind, const char *text)
 {
-	return (struct item){ .kind = kind, .body = strdup(text), .body_len = strlen(text) };
+	*ret = (struct item){ .kind = kind, .body_len = strlen(text) };
+	ret->body = strdup(text);
 }
 
 /* Turns of an input and an answer of so many bytes. */
@@ -27,8 +28,8 @@ static struct context session_of(size_t turns, size_t bytes)
 		c.earlier.turns[i] = (struct earlier_turn){ .state = TURN_COMPLETED,
 			                                    .first = 2 * i,
 			                                    .count = 2 };
-		c.earlier.items.items[2 * i] = item_of(ITEM_USER, "go");
-		c.earlier.items.items[2 * i + 1] = item_of(ITEM_ASSISTANT, text.data);
+		put_item(&c.earlier.items.items[2 * i], ITEM_USER, "go");
+		put_item(&c.earlier.items.items[2 * i + 1], ITEM_ASSISTANT, text.data);
 	}
 	c.earlier.turn_count = turns;
 	c.earlier.items.count = 2 * turns;
@@ -41,7 +42,7 @@ static struct transcript now(const char *input)
 
 	t.list.items = calloc(1, sizeof(*t.list.items));
 	assert_non_null(t.list.items);
-	t.list.items[0] = item_of(ITEM_USER, input);
+	put_item(&t.list.items[0], ITEM_USER, input);
 	t.list.count = t.room = 1;
 	return t;
 }

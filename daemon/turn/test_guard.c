@@ -16,14 +16,14 @@ static void begin(void)
 	list.count = 1;
 }
 
-static struct item *put(enum item_kind kind, unsigned int call, const char *tool, const char *body)
+static void put(enum item_kind kind, unsigned int call, const char *tool, const char *body)
 {
 	struct item *item = &items[list.count++];
 
-	*item = (struct item){ .kind = kind, .body = strdup(body), .body_len = strlen(body) };
+	*item = (struct item){ .kind = kind, .body_len = strlen(body) };
+	item->body = strdup(body);
 	(void)snprintf(item->call_id, sizeof(item->call_id), "c%u", call);
 	(void)snprintf(item->tool, sizeof(item->tool), "%s", tool);
-	return item;
 }
 
 static void end(void)
@@ -37,8 +37,8 @@ static void end(void)
 
 static void called(unsigned int n, const char *tool, const char *arguments, const char *result)
 {
-	(void)put(ITEM_TOOL_CALL, n, tool, arguments);
-	(void)put(ITEM_TOOL_RESULT, n, tool, result);
+	put(ITEM_TOOL_CALL, n, tool, arguments);
+	put(ITEM_TOOL_RESULT, n, tool, result);
 }
 
 static void steps_are_answers(void **state)
@@ -46,12 +46,12 @@ static void steps_are_answers(void **state)
 	(void)state;
 	begin();
 	assert_int_equal(guard_steps(&list), 0);
-	(void)put(ITEM_ASSISTANT, 0, "", "text");
-	(void)put(ITEM_TOOL_CALL, 1, "a", "{}"); /* of the same answer, and so is the next */
-	(void)put(ITEM_TOOL_CALL, 2, "a", "{}");
+	put(ITEM_ASSISTANT, 0, "", "text");
+	put(ITEM_TOOL_CALL, 1, "a", "{}"); /* of the same answer, and so is the next */
+	put(ITEM_TOOL_CALL, 2, "a", "{}");
 	assert_int_equal(guard_steps(&list), 1);
-	(void)put(ITEM_TOOL_RESULT, 1, "a", "");
-	(void)put(ITEM_TOOL_RESULT, 2, "a", "");
+	put(ITEM_TOOL_RESULT, 1, "a", "");
+	put(ITEM_TOOL_RESULT, 2, "a", "");
 	assert_int_equal(guard_steps(&list), 1);
 	called(3, "a", "{}", ""); /* an answer without a word counts, too */
 	assert_int_equal(guard_steps(&list), 2);
@@ -71,11 +71,11 @@ static void the_same_failure_in_a_row(void **state)
 			if (apart)
 				called(i, "a", "{\"b\":1}", "error: x");
 			else
-				(void)put(ITEM_TOOL_CALL, i, "a", "{\"b\":1}");
+				put(ITEM_TOOL_CALL, i, "a", "{\"b\":1}");
 		}
 		for (unsigned int i = 0; !apart && i < GUARD_REPEATS; i++) {
 			assert_null(guard_loop(&list));
-			(void)put(ITEM_TOOL_RESULT, i, "a", "error: x");
+			put(ITEM_TOOL_RESULT, i, "a", "error: x");
 		}
 		assert_non_null(guard_loop(&list));
 		assert_string_equal(guard_loop(&list)->tool, "a");
