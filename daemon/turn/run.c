@@ -21,8 +21,20 @@ static const struct item *open_call(const struct item_list *list)
 	return NULL;
 }
 
-/* So that no turn fills the memory of the server, or goes on for ever. */
-static int check_bounds(const struct run *r, struct err *e)
+/* So that no turn fills the memory of the server. */
+static int check_bytes(const struct run *r, struct err *e)
+{
+	if (r->transcript.bytes > r->conf->max_turn_bytes)
+		return err_set(
+			e, TURNS_TOO_LARGE,
+			"what was said and done in the turn has %zu bytes, more than the %zu "
+			"that it may have (--max-turn-bytes)",
+			r->transcript.bytes, r->conf->max_turn_bytes);
+	return 0;
+}
+
+/* So that no turn goes on for ever. */
+static int check_progress(const struct run *r, struct err *e)
 {
 	const struct item *call = guard_loop(&r->transcript.list);
 
@@ -36,12 +48,6 @@ static int check_bounds(const struct run *r, struct err *e)
 			"the model made the same call of %s %d times in a row, with the same "
 			"failure each time",
 			call->tool, GUARD_REPEATS);
-	if (r->transcript.bytes > r->conf->max_turn_bytes)
-		return err_set(
-			e, TURNS_TOO_LARGE,
-			"what was said and done in the turn has %zu bytes, more than the %zu "
-			"that it may have (--max-turn-bytes)",
-			r->transcript.bytes, r->conf->max_turn_bytes);
 	return 0;
 }
 
@@ -55,7 +61,7 @@ static enum round step(struct run *r, struct err *e)
 		r->settled = job_finish(r->job, TURN_COMPLETED, NULL, NULL);
 		return ROUND_OVER;
 	}
-	if (!call && check_bounds(r, e))
+	if (check_bytes(r, e) || (!call && check_progress(r, e)))
 		return ROUND_FAILED;
 	round = run_place(r, e);
 	if (round != ROUND_AGAIN)

@@ -125,7 +125,7 @@ static enum round no_answer(struct run *r, const struct model_answer *answer, si
 
 enum round run_ask_model(struct run *r, struct err *e)
 {
-	size_t left = r->conf->max_turn_bytes - r->transcript.bytes; /* check_bounds() */
+	size_t left = r->conf->max_turn_bytes - r->transcript.bytes; /* check_bytes() */
 	const struct model_sink sink = { publish_text, r, publish_reasoning, publish_discarded };
 	struct model_answer answer = { 0 };
 	struct brief brief;

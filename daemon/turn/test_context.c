@@ -132,6 +132,7 @@ static void a_bad_end_is_told(void **state)
 			struct composed got;
 			const struct item *input;
 
+			assert_non_null(c.earlier.turns);
 			c.earlier.turns[0].state = cases[i].state;
 			memcpy(c.earlier.turns[0].error_code, "some_code", 10);
 			got = composed_of(&c, &t, room ? SIZE_MAX : 0);
