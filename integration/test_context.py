@@ -14,6 +14,7 @@ from provider.server import Call, Hang, Say
 def daemon(world, provider):
     daemon = Daemon(world, ("acme",))
     models = [entry(d, d, provider.url) for d in DIALECTS]
+    models += [entry(f"small-{d}", d, provider.url, contextWindow=31000) for d in DIALECTS]
     daemon.start(models=declare(daemon, *models))
     yield daemon
     assert daemon.stop() == 0, daemon.log()[-4000:]
@@ -197,3 +198,109 @@ def test_steps_are_bounded(make_daemon, provider):
     provider.will(*calls[:2], "text")
     assert client.run(client.session(), "go on").status == "completed"
     assert daemon.stop() == 0
+
+
+# --- summaries -----------------------------------------------------------------------------------
+
+LONG = "x" * 30000  # a third of the room of a small model
+OVERFLOW = Say(400, {"error": {"type": "invalid_request_error",
+                               "code": "context_length_exceeded", "message": "too long"}})
+
+
+def user_texts(request):
+    return [text for role, text in messages(request) if role == "user"]
+
+
+def is_summary(request):
+    return system(request).startswith("You summarise") and "tools" not in request.json
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_what_is_too_long_is_summarised(client, provider, dialect):
+    session = client.session(model=f"small-{dialect}")
+    for name in ("first", "second"):
+        assert client.run(session, f"{name} {LONG}").status == "completed"
+    assert not any(is_summary(r) for r in provider.requests)
+    before = client.call("GET", f"/v1/sessions/{session}")["usage"]
+    outcome = client.watch(session, f"third {LONG[:9000]}")
+    assert outcome.status == "completed"
+    kinds = [kind for _, kind, _ in outcome.events]
+    assert [k for k in kinds if k.startswith("context.")] == [
+        "context.summary.started", "context.summary.completed"]
+    asked, answered = provider.requests[2:]
+    assert is_summary(asked) and not is_summary(answered)
+    told, = user_texts(asked)
+    assert "## The person\nfirst x" in told and "Grüße, Welt" in told
+    now = user_texts(answered)
+    assert "summary of what this session said" in now[0] and "Grüße, Welt" in now[0]
+    assert not any("first x" in text for text in now) and now[-1].endswith("x")
+    used = client.call("GET", f"/v1/sessions/{session}")["usage"]
+    assert used["input"] == before["input"] * 2, "two answers, and then two more"
+    # What is summarised stays in the history, and the summary is used again, in a fork too.
+    page = client.call("GET", f"/v1/sessions/{session}/history")["data"]
+    assert len(page) == 3 and any(t["turn"]["items"][0]["text"].startswith("first") for t in page)
+    fork = client.call("POST", f"/v1/sessions/{session}/fork", {}, 201)["id"]
+    for session in (session, fork):
+        client.run(session, "fourth")
+        assert not is_summary(provider.requests[-1])
+        assert "summary of what this session said" in user_texts(provider.requests[-1])[0]
+
+
+def test_a_long_turn_is_summarised_while_it_runs(daemon, client, provider):
+    call = Call("shell", {"command": "head -c 30000 /dev/zero | tr '\\0' y"})
+    provider.will(call, call, call, "text", "text")
+    session = client.session(model="small-chat-completions")
+    assert client.run(session, "go on").status == "completed"
+    asked = [is_summary(r) for r in provider.requests]
+    assert asked == [False, False, False, True, False]
+    last = provider.requests[-1].json["messages"]
+    roles = [m["role"] for m in last]
+    assert roles[:2] == ["system", "user"] and roles.count("tool") in (1, 2)
+    assert roles.count("tool") == sum(len(m.get("tool_calls") or []) for m in last)
+    assert last[1]["content"].endswith("go on") and "summary of what" in last[1]["content"]
+    assert daemon.stop() == 0
+    daemon.start(models=f"{daemon.var}/models.json")
+    client = daemon.client("acme")
+    assert client.run(session, "and now?").status == "completed"
+    assert "summary of what" in user_texts(provider.requests[-1])[0]
+
+
+def test_a_provider_that_finds_it_too_long(client, provider):
+    session = client.session(model="chat-completions")
+    for name in ("one", "two", "three"):
+        client.run(session, f"{name} {LONG[:3000]}")
+    provider.will(OVERFLOW, "text", "text")
+    assert client.run(session, "four").status == "completed"
+    assert [is_summary(r) for r in provider.requests] == [False, True, False]
+    provider.will(OVERFLOW, "text", OVERFLOW)
+    outcome = client.run(session, f"five {LONG[:3000]}")
+    assert (outcome.status, outcome.error["code"]) == ("failed", "model_failed")
+    assert "does not fit" in outcome.error["message"] and len(provider.requests) == 3
+    provider.will(OVERFLOW)
+    outcome = client.run(client.session(model="chat-completions"), "alone")
+    assert (outcome.status, outcome.error["code"]) == ("failed", "model_failed")
+    assert len(provider.requests) == 1, "there is nothing to summarise"
+
+
+def test_without_a_summary_the_oldest_is_left_out(client, provider):
+    session = client.session(model="small-messages")
+    for name in ("first", "second"):
+        client.run(session, f"{name} {LONG}")
+    provider.will(Say(400, {"error": {"message": "not today"}}), "text")
+    outcome = client.watch(session, f"third {LONG}")
+    assert outcome.status == "completed"
+    kinds = [k for _, k, _ in outcome.events if k.startswith("context.")]
+    assert kinds == ["context.summary.started", "context.summary.failed"]
+    now = user_texts(provider.requests[-1])
+    assert "is left out here" in now[0] and "second x" in now[0] and len(now) == 2
+
+
+def test_a_summary_is_cancelled(client, provider):
+    session = client.session(model="small-responses")
+    for name in ("first", "second"):
+        client.run(session, f"{name} {LONG}")
+    hang = provider.will(Hang())
+    turn = client.start(session, f"third {LONG}")
+    assert hang.began.wait(30)
+    assert client.cancel(turn).json["status"] == "cancelled"
+    assert hang.gone.wait(10)

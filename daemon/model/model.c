@@ -74,7 +74,7 @@ static int ask_provider(const struct model *m, const struct model_prompt *prompt
 
 	if (provider_respond(&p, prompt, sink, cancel, ret, e) == 0)
 		return 0;
-	if (e->code >= MODEL_FAILED && e->code <= MODEL_CONTEXT && e->code != MODEL_CANCELLED)
+	if (e->code >= MODEL_FAILED && e->code < MODEL_CONTEXT && e->code != MODEL_CANCELLED)
 		e->code = MODEL_FAILED;
 	return -1;
 }

@@ -66,7 +66,7 @@ const struct model *model_find(const char *id); /* NULL = unknown */
 /*
  * Ask the model to go on from the transcript, blocking.  The caller releases ret->items,
  * also on failure, when there is nothing but ITEM_DISCARDED in it, to be kept with the turn.
- * Codes: MODEL_FAILED, MODEL_CANCELLED, MODEL_TOO_LONG.
+ * Codes: MODEL_FAILED, MODEL_CANCELLED, MODEL_CONTEXT, MODEL_TOO_LONG.
  */
 int model_respond(const struct model *m, const struct model_prompt *prompt,
                   const struct model_sink *sink, struct cancel *cancel, struct model_answer *ret,

@@ -10,11 +10,14 @@
 
 static const char select_earlier[] =
 	"WITH before AS (SELECT t.* FROM app.turn t JOIN app.turn now ON now.id = $1 "
-	"AND t.session = now.session AND (t.created_ms, t.id) < (now.created_ms, now.id)), "
+	"AND t.session = now.session AND (t.created_ms, t.id) < (now.created_ms, now.id) "
+	"LEFT JOIN app.turn old ON old.id = $3 "
+	"WHERE old.id IS NULL OR (t.created_ms, t.id) >= (old.created_ms, old.id)), "
 	"chosen AS (SELECT * FROM (SELECT turn, seq, sum(octet_length(body) "
 	"+ coalesce(octet_length(opaque), 0) + 256) OVER "
 	"(ORDER BY created_ms DESC, id DESC, seq DESC) AS upto "
-	"FROM before JOIN app.item ON turn = id) AS sized WHERE upto <= $2) "
+	"FROM before JOIN app.item ON turn = id "
+	"WHERE seq = 0 OR id IS DISTINCT FROM $3 OR seq > $4) AS sized WHERE upto <= $2) "
 	"SELECT seq, kind, call_id, tool, call_state, lossy, truncated, total_bytes, body, "
 	"null::bytea, false, origin, opaque IS NOT NULL, opaque, id, state, error_code, CASE seq WHEN 0 THEN attachments END, known "
 	"FROM (SELECT count(*) AS known FROM before) AS counted LEFT JOIN (chosen "
@@ -63,7 +66,25 @@ static int add_row(struct earlier *earlier, struct pg_rows *rows, int row, struc
 	return 0;
 }
 
-static int add_rows(struct earlier *earlier, struct pg_rows *rows, struct err *e)
+/* The first turn, when nothing but its input is left of it. */
+static void drop_covered(struct earlier *earlier, const struct summary *covered)
+{
+	struct item_list *items = &earlier->items;
+
+	if (!covered->text || !earlier->turn_count || earlier->turns[0].count != 1 ||
+	    !uuid_equal(&earlier->turns[0].id, &covered->turn))
+		return;
+	free(earlier->turns[0].attachments);
+	free(items->items[0].body);
+	memmove(earlier->turns, earlier->turns + 1,
+	        --earlier->turn_count * sizeof(*earlier->turns));
+	memmove(items->items, items->items + 1, --items->count * sizeof(*items->items));
+	for (size_t i = 0; i < earlier->turn_count; i++)
+		earlier->turns[i].first--;
+}
+
+static int add_rows(struct earlier *earlier, struct pg_rows *rows, const struct summary *covered,
+                    struct err *e)
 {
 	int n = pg_rows_count(rows); /* at least one, that says how many turns there are */
 	int64_t turns = pg_get_int(rows, 0, TURN_COLUMN + 4);
@@ -76,20 +97,24 @@ static int add_rows(struct earlier *earlier, struct pg_rows *rows, struct err *e
 		if (add_row(earlier, rows, row, e) < 0)
 			return -1;
 	earlier->cut = (int64_t)earlier->turn_count < turns;
+	drop_covered(earlier, covered);
 	return pg_rows_check(rows, "earlier turn", e);
 }
 
 int session_earlier(struct store *s, const struct uuid *tenant, const struct uuid *turn,
-                    size_t max_bytes, struct earlier *ret, struct err *e)
+                    const struct summary *covered, size_t max_bytes, struct earlier *ret,
+                    struct err *e)
 {
 	auto_rows struct pg_rows *rows = NULL;
 	struct earlier earlier = { .turns = NULL };
 	const struct query q = { select_earlier,
-		                 PG_PARAMS(pg_uuid(turn), pg_int((int64_t)max_bytes)) };
+		                 PG_PARAMS(pg_uuid(turn), pg_int((int64_t)max_bytes),
+		                           pg_text(covered->text ? covered->turn.text : NULL),
+		                           pg_int(covered->through)) };
 
 	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
 		return -1;
-	if (add_rows(&earlier, rows, e) < 0) {
+	if (add_rows(&earlier, rows, covered, e) < 0) {
 		earlier_release(&earlier);
 		return -1;
 	}

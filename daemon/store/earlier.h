@@ -21,14 +21,40 @@ struct earlier {
 	bool cut;               /* there are older ones */
 };
 
+/* What stands for the beginning of a session, up to one of its items. */
+struct summary {
+	struct uuid turn;
+	uint32_t through; /* seq of the last item that it covers */
+	char *text;       /* owned; NULL = there is none */
+	size_t len;
+};
+
+#define SUMMARY_MAX ((size_t)262144) /* bytes */
+
+/* The last one of the turn's session that covers nothing behind the turn. */
+int summary_get(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                struct summary *ret, struct err *e) must_check;
+
+/*
+ * Add one while the turn runs, and count the tokens that it took for the session (usage has
+ * no items).  One that is there already stays.  now_ms is the wall clock.
+ */
+int summary_add(struct store *s, const struct uuid *tenant, const struct uuid *turn,
+                const struct summary *summary, const struct turn_step *usage, uint64_t now_ms,
+                struct err *e) must_check;
+
+void summary_release(struct summary *summary);
+
 #define EARLIER_ITEM_BYTES 256 /* what an item counts beside its body and opaque part */
 
 /*
- * The turns of the same session before this one: whole turns, the newest ones whose items
- * come to at most max_bytes.
+ * The turns of the same session before this one, and behind what the summary covers; of the
+ * turn in which that ends, the input and what is not covered.  Whole turns otherwise, the
+ * newest ones whose items come to at most max_bytes.
  */
 int session_earlier(struct store *s, const struct uuid *tenant, const struct uuid *turn,
-                    size_t max_bytes, struct earlier *ret, struct err *e) must_check;
+                    const struct summary *covered, size_t max_bytes, struct earlier *ret,
+                    struct err *e) must_check;
 
 void earlier_release(struct earlier *earlier);
 

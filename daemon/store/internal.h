@@ -141,6 +141,10 @@ int turn_get_state(struct pg_rows *rows, int row, int column, enum turn_state *r
  * caller's, also on failure. */
 int item_decode(struct pg_rows *rows, int row, struct item *ret, struct err *e) must_check;
 
+/* Count what an answer took for the turn's session. */
+int item_count_tokens(struct pg *pg, const struct uuid *turn, const struct turn_step *step,
+                      struct err *e) must_check;
+
 int item_next_seq(struct pg *pg, const struct uuid *turn, uint32_t *ret, struct err *e) must_check;
 
 /* number: from 1 on. */

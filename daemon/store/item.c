@@ -233,8 +233,8 @@ static int64_t tokens(uint64_t n)
 	return (int64_t)(n < TOKENS_MAX ? n : TOKENS_MAX);
 }
 
-static int count_tokens(struct pg *pg, const struct uuid *turn, const struct turn_step *step,
-                        struct err *e)
+int item_count_tokens(struct pg *pg, const struct uuid *turn, const struct turn_step *step,
+                      struct err *e)
 {
 	int n;
 
@@ -272,7 +272,7 @@ static int append(struct pg *pg, void *ctx, struct err *e)
 		if (item_put(pg, c->turn, &step->items[i], NULL, e) < 0)
 			return -1;
 	}
-	return count_tokens(pg, c->turn, step, e);
+	return item_count_tokens(pg, c->turn, step, e);
 }
 
 int turn_append(struct store *s, const struct uuid *tenant, const struct uuid *turn,

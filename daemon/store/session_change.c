@@ -171,6 +171,8 @@ static int copy_turns(struct pg *pg, const struct job *j, struct err *e)
 		"SELECT copy, $2, state, cancel_requested, created_ms, started_ms, finished_ms, "
 		"error_code, error, input, attachments, attachment_bytes "
 		"FROM app.turn JOIN chosen ON original = id), "
+		"summaries AS (INSERT INTO app.summary (turn, through, created_ms, body) SELECT "
+		"copy, through, created_ms, body FROM app.summary JOIN chosen ON original = turn), "
 		"attached AS (INSERT INTO app.attachment (turn, number, data) SELECT copy, number, "
 		"data FROM app.attachment JOIN chosen ON original = turn) "
 		"INSERT INTO app.item (turn, seq, kind, call_id, tool, call_state, answers, lossy, "

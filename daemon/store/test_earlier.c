@@ -23,8 +23,8 @@ static void end_turn(const struct uuid *id, enum turn_state state)
 	assert_ok(turn_finish(store, &acme, id, &end, &e));
 }
 
-/* One with an answer. */
-static void said(const struct session *s, const char *input, const char *answer)
+/* One with an answer; its id. */
+static struct uuid said(const struct session *s, const char *input, const char *answer)
 {
 	struct uuid id = put_turn(s, input);
 	struct item item = { .kind = ITEM_ASSISTANT };
@@ -36,13 +36,17 @@ static void said(const struct session *s, const char *input, const char *answer)
 	assert_ok(turn_append(store, &acme, &id, &step, &e));
 	free(item.body);
 	end_turn(&id, TURN_COMPLETED);
+	return id;
 }
 
 static struct earlier before(const struct uuid *turn, size_t max_bytes)
 {
+	struct summary covered;
 	struct earlier got;
 
-	assert_ok(session_earlier(store, &acme, turn, max_bytes, &got, &e));
+	assert_ok(summary_get(store, &acme, turn, &covered, &e));
+	assert_ok(session_earlier(store, &acme, turn, &covered, max_bytes, &got, &e));
+	summary_release(&covered);
 	return got;
 }
 
@@ -134,6 +138,98 @@ static void a_fork_has_what_it_copied(void **state)
 	earlier_release(&got);
 }
 
+static void summarise(const struct uuid *now, const struct uuid *turn, uint32_t through,
+                      const char *text)
+{
+	const struct turn_step usage = { .input_tokens = 7 };
+	struct summary s = { .turn = *turn, .through = through, .len = strlen(text) };
+
+	s.text = strdup(text);
+	assert_ok(summary_add(store, &acme, now, &s, &usage, 1000, &e));
+	assert_ok(summary_add(store, &acme, now, &s, &usage, 1000, &e)); /* unheard of, say */
+	summary_release(&s);
+}
+
+static void assert_summary(const struct uuid *now, const char *want)
+{
+	struct summary got;
+
+	assert_ok(summary_get(store, &acme, now, &got, &e));
+	if (want)
+		assert_string_equal(got.text, want);
+	else
+		assert_null(got.text);
+	summary_release(&got);
+}
+
+static void what_is_covered_is_not_read(void **state)
+{
+	const struct session s = new_session(&acme), other = new_session(&acme);
+	struct session after;
+	struct uuid first, second, now, elsewhere;
+	struct earlier got;
+
+	(void)state;
+	first = said(&s, "one", "1");
+	second = said(&s, "two", "2");
+	(void)said(&s, "three", "3");
+	now = put_turn(&s, "now");
+	elsewhere = put_turn(&other, "elsewhere");
+	assert_ok(turn_mark_running(store, &acme, &now, 1000, &e));
+	assert_summary(&now, NULL);
+	summarise(&now, &first, 1, "first");
+	got = before(&now, 1 << 20); /* all of a turn */
+	assert_int_equal(got.turn_count, 2);
+	assert_int_equal(got.items.count, 4);
+	assert_string_equal(got.items.items[0].body, "two");
+	assert_int_equal(got.turns[1].first, 2);
+	assert_false(got.cut);
+	earlier_release(&got);
+	summarise(&now, &second, 0, "second");
+	got = before(&now, 1 << 20); /* a part of one, whose input stays */
+	assert_int_equal(got.items.count, 4);
+	assert_string_equal(got.items.items[0].body, "two");
+	assert_string_equal(got.items.items[1].body, "2");
+	earlier_release(&got);
+	assert_summary(&now, "second");
+	assert_summary(&first, "first"); /* nothing of what came later */
+	assert_summary(&elsewhere, NULL);
+	summarise(&now, &now, 0, "now");
+	got = before(&now, 1 << 20);
+	assert_int_equal(got.turn_count, 0);
+	assert_false(got.cut);
+	earlier_release(&got);
+	assert_ok(session_get(store, &acme, &s.id, &after, &e));
+	assert_int_equal(after.input_tokens, 21); /* each once */
+	end_turn(&now, TURN_COMPLETED);
+	end_turn(&elsewhere, TURN_COMPLETED);
+	assert_ok(session_delete(store, &acme, &s.id, &e));
+}
+
+static void a_fork_has_the_summaries_of_what_it_copied(void **state)
+{
+	const struct session s = new_session(&acme);
+	uint32_t through = 0;
+	const struct session_fork fork = { .source = s.id, .through = &through };
+	struct uuid first, second, now;
+
+	(void)state;
+	first = said(&s, "one", "1");
+	second = said(&s, "two", "2");
+	now = put_turn(&s, "now");
+	assert_ok(turn_mark_running(store, &acme, &now, 1000, &e));
+	summarise(&now, &first, 1, "first");
+	summarise(&now, &second, 1, "second");
+	end_turn(&now, TURN_COMPLETED);
+	for (; through < 2; through++) {
+		struct session copy = { .id = uuid_new(), .created_ms = 9, .updated_ms = 9 };
+
+		assert_ok(session_fork(store, &acme, &fork, &copy, &e));
+		now = put_turn(&copy, "now");
+		assert_summary(&now, through ? "second" : "first");
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -142,6 +238,8 @@ int main(void)
 		cmocka_unit_test(the_first_has_none),
 		cmocka_unit_test(the_newest_within_the_bound),
 		cmocka_unit_test(a_fork_has_what_it_copied),
+		cmocka_unit_test(what_is_covered_is_not_read),
+		cmocka_unit_test(a_fork_has_the_summaries_of_what_it_copied),
 		cmocka_unit_test(closes_the_store),
 	};
 

@@ -1,6 +1,7 @@
 #include "daemon/turn/brief.h"
 
 #include "daemon/turn/offered.h"
+#include "daemon/turn/summarise.h"
 #include "daemon/turn/system_prompt.h"
 
 #include <errno.h>
@@ -35,33 +36,56 @@ static int say_system(const struct run *r, struct brief *b, struct err *e)
 	return buf_failed(&b->system) ? err_set(e, ENOMEM, "no memory for a system prompt") : 0;
 }
 
+static int read_all(struct run *r, struct brief *b, struct err *e)
+{
+	struct store *store = r->conf->store;
+
+	if (context_read(&r->context, r->model, store, &r->job->tenant, &r->job->turn, e) ||
+	    attached_image(&r->attached, store, &r->job->tenant, &b->image, e))
+		return -1;
+	b->prompt.images = &b->image;
+	b->prompt.image_count = b->image.data ? 1 : 0;
+	if (say_system(r, b, e))
+		return -1;
+	b->beside = overhead(&b->prompt);
+	return 0;
+}
+
 static int compose(struct run *r, struct brief *b, struct err *e)
 {
-	size_t room = context_room(r->model), beside = overhead(&b->prompt);
+	size_t room = context_room(r->model);
 
-	if (context_compose(&r->context, &r->transcript, room > beside ? room - beside : 0,
-	                    &b->composed, e))
+	if (context_compose(&r->context, &r->job->turn, &r->transcript,
+	                    room > b->beside ? room - b->beside : 0, &b->composed, e))
 		return -1;
 	b->prompt.transcript = &b->composed.list;
 	b->image.item = b->composed.input;
 	return 0;
 }
 
-int brief_make(struct run *r, size_t answer_max, struct brief *ret, struct err *e)
+static enum round not_made(const struct err *e)
+{
+	return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+}
+
+enum round brief_make(struct run *r, size_t answer_max, struct brief *ret, struct err *e)
 {
 	struct store *store = r->conf->store;
+	enum round round;
+	bool made;
 
 	*ret = (struct brief){ .prompt = { .effort = r->session.effort,
 		                           .answer_max = answer_max } };
+	if (read_all(r, ret, e))
+		return not_made(e);
+	round = summarise(r, ret->beside, false, &made, e);
+	if (round != ROUND_AGAIN)
+		return round;
+	/* After a summary it is read anew. */
 	if (context_read(&r->context, r->model, store, &r->job->tenant, &r->job->turn, e) ||
-	    attached_image(&r->attached, store, &r->job->tenant, &ret->image, e))
-		return -1;
-	ret->prompt.images = &ret->image;
-	ret->prompt.image_count = ret->image.data ? 1 : 0;
-	if (say_system(r, ret, e) == 0 && compose(r, ret, e) == 0)
-		return 0;
-	brief_release(ret);
-	return -1;
+	    compose(r, ret, e))
+		return not_made(e);
+	return ROUND_AGAIN;
 }
 
 void brief_release(struct brief *b)

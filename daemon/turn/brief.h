@@ -11,10 +11,14 @@ struct brief {
 	struct composed composed;
 	struct buf system;
 	struct model_image image; /* owned */
+	size_t beside;            /* tokens of the prompt but for its items */
 };
 
-/* Fill *ret for the run's next answer, which may have so many bytes.  Store codes, ENOMEM. */
-int brief_make(struct run *r, size_t answer_max, struct brief *ret, struct err *e) must_check;
+/*
+ * Fill *ret for the run's next answer, which may have so many bytes, with a summary of what is
+ * too long.  The caller releases it in any case.
+ */
+enum round brief_make(struct run *r, size_t answer_max, struct brief *ret, struct err *e);
 
 void brief_release(struct brief *b);
 

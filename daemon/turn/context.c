@@ -31,7 +31,7 @@ size_t context_room(const struct model *m)
 	return answer < window / 2 ? window - answer : window / 2;
 }
 
-static size_t tokens_of(const struct item *items, size_t n)
+size_t context_tokens_of(const struct item *items, size_t n)
 {
 	size_t tokens = 0;
 
@@ -122,19 +122,27 @@ static int tell(struct earlier *earlier, struct err *e)
 int context_read(struct context *c, const struct model *m, struct store *s,
                  const struct uuid *tenant, const struct uuid *turn, struct err *e)
 {
-	if (c->known)
+	if (c->known || !m->context_window)
 		return 0;
-	if (m->context_window &&
-	    session_earlier(s, tenant, turn, CONTEXT_BYTES_MAX, &c->earlier, e))
+	context_release(c);
+	if (summary_get(s, tenant, turn, &c->summary, e) ||
+	    session_earlier(s, tenant, turn, &c->summary, CONTEXT_BYTES_MAX, &c->earlier, e) ||
+	    tell(&c->earlier, e))
 		return -1;
 	c->known = true;
-	return tell(&c->earlier, e);
+	return 0;
 }
 
 void context_release(struct context *c)
 {
+	summary_release(&c->summary);
 	earlier_release(&c->earlier);
 	c->known = false;
+}
+
+size_t context_covered(const struct context *c, const struct uuid *turn)
+{
+	return c->summary.text && uuid_equal(&c->summary.turn, turn) ? c->summary.through + 1 : 1;
 }
 
 /* -- composing ------------------------------------------------------------------------------ */
@@ -146,7 +154,7 @@ static size_t first_turn(const struct context *c, size_t tokens)
 
 	while (first > 0) {
 		const struct earlier_turn *t = &c->earlier.turns[first - 1];
-		size_t needed = tokens_of(c->earlier.items.items + t->first, t->count);
+		size_t needed = context_tokens_of(c->earlier.items.items + t->first, t->count);
 
 		if (needed > tokens)
 			break;
@@ -171,39 +179,62 @@ static int put_before(struct item *item, const struct buf *before, char **ret, s
 	return 0;
 }
 
-static int tell_composed(const struct earlier *earlier, bool cut, struct composed *c, struct err *e)
+static int tell_composed(const struct context *c, bool cut, struct composed *to, struct err *e)
 {
-	auto_buf struct buf end = BUF_INIT(NOTE_BYTES), lead = BUF_INIT(NOTE_BYTES);
+	auto_buf struct buf end = BUF_INIT(NOTE_BYTES), lead = BUF_INIT(SUMMARY_MAX + NOTE_BYTES);
+	const struct earlier *earlier = &c->earlier;
 
 	if (earlier->turn_count)
 		note_end(&earlier->turns[earlier->turn_count - 1], &end);
+	if (c->summary.text) {
+		buf_adds(&lead, "[A summary of what this session said and did before:]\n");
+		buf_add(&lead, c->summary.text, c->summary.len);
+		buf_adds(&lead, "\n[The end of the summary.]\n\n");
+	}
 	if (cut)
 		buf_adds(&lead, "[What this session said and did before is left out here: it is "
 		                "too long.]\n\n");
-	if (put_before(&c->list.items[c->input], &end, &c->text[0], e))
+	if (put_before(&to->list.items[to->input], &end, &to->text[0], e))
 		return -1;
-	return put_before(&c->list.items[0], &lead, &c->text[1], e);
+	return put_before(&to->list.items[0], &lead, &to->text[1], e);
 }
 
-int context_compose(const struct context *c, const struct transcript *t, size_t tokens,
-                    struct composed *ret, struct err *e)
+/* The earlier turns from that one on, then the transcript without what the summary covers. */
+static int gather(const struct context *c, size_t first, const struct transcript *t, size_t covered,
+                  struct composed *ret, struct err *e)
 {
 	const struct earlier *earlier = &c->earlier;
-	size_t own = tokens_of(t->list.items, t->list.count), from;
-	size_t first = first_turn(c, own < tokens ? tokens - own : 0);
+	size_t from =
+		first < earlier->turn_count ? earlier->turns[first].first : earlier->items.count;
+	const struct item *items = t->list.items;
 
-	from = first < earlier->turn_count ? earlier->turns[first].first : earlier->items.count;
 	*ret = (struct composed){ .input = earlier->items.count - from };
-	ret->list.count = ret->input + t->list.count;
-	ret->list.items = calloc(ret->list.count, sizeof(*ret->list.items));
+	ret->list.count = ret->input + 1 + t->list.count - covered;
+	ret->list.items = calloc(ret->list.count, sizeof(*items));
 	if (!ret->list.items)
 		return err_set(e, ENOMEM, "no memory for a prompt");
 	if (ret->input)
-		memcpy(ret->list.items, earlier->items.items + from,
-		       ret->input * sizeof(*ret->list.items));
-	memcpy(ret->list.items + ret->input, t->list.items,
-	       t->list.count * sizeof(*ret->list.items));
-	if (tell_composed(earlier, first || earlier->cut, ret, e) == 0)
+		memcpy(ret->list.items, earlier->items.items + from, ret->input * sizeof(*items));
+	ret->list.items[ret->input] = items[0];
+	if (t->list.count > covered)
+		memcpy(ret->list.items + ret->input + 1, items + covered,
+		       (t->list.count - covered) * sizeof(*items));
+	return 0;
+}
+
+int context_compose(const struct context *c, const struct uuid *turn, const struct transcript *t,
+                    size_t tokens, struct composed *ret, struct err *e)
+{
+	size_t covered = context_covered(c, turn);
+	size_t own = context_tokens_of(t->list.items, 1), first;
+
+	if (covered > t->list.count)
+		return err_set(e, STORE_CORRUPT, "a summary covers more than its turn has");
+	own += context_tokens_of(t->list.items + covered, t->list.count - covered);
+	own += c->summary.text ? context_tokens(c->summary.len) : 0;
+	first = first_turn(c, own < tokens ? tokens - own : 0);
+	if (gather(c, first, t, covered, ret, e) == 0 &&
+	    tell_composed(c, first || c->earlier.cut, ret, e) == 0)
 		return 0;
 	composed_release(ret);
 	return -1;

@@ -140,6 +140,7 @@ static const struct failure {
 	{ TURNS_LOOP, "loop_detected", NULL },
 	{ TURNS_NOT_ATTACHED, "attachment_not_written", NULL },
 	{ MODEL_FAILED, "model_failed", NULL },
+	{ MODEL_CONTEXT, "model_failed", NULL },
 	{ STORE_TENANT_FULL, "tenant_storage_full", NULL },
 	{ 0, "internal_error", "the server failed; its log names the cause beside this turn's id" },
 };

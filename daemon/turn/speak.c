@@ -6,6 +6,7 @@
 #include "daemon/tool/output.h"
 #include "daemon/turn/brief.h"
 #include "daemon/turn/run.h"
+#include "daemon/turn/summarise.h"
 #include "daemon/turn/tell.h"
 
 #include <stdlib.h>
@@ -123,21 +124,44 @@ static enum round no_answer(struct run *r, const struct model_answer *answer, si
 	return e->code == MODEL_TOO_LONG ? answer_too_long(left, e) : ROUND_FAILED;
 }
 
+/* Once in a job: a provider that finds it too long is asked for a summary, and then again. */
+static bool shorten(struct run *r, const struct brief *brief, enum round *ret, struct err *e)
+{
+	struct err why = ERR_INIT;
+	bool made = false;
+
+	if (e->code != MODEL_CONTEXT || r->context.overflowed)
+		return false;
+	r->context.overflowed = true;
+	*ret = summarise(r, brief->beside, true, &made, &why);
+	if (*ret != ROUND_AGAIN)
+		*e = why;
+	return made || *ret != ROUND_AGAIN;
+}
+
+static enum round speak(struct run *r, struct brief *brief, size_t left, struct err *e)
+{
+	const struct model_sink sink = { publish_text, r, publish_reasoning, publish_discarded };
+	struct model_answer answer = { 0 };
+	enum round round = ROUND_AGAIN;
+
+	run_publish(r, "agent.turn.started", NULL);
+	if (model_respond(r->model, &brief->prompt, &sink, &r->job->cancel, &answer, e) == 0)
+		round = take_answer(r, &answer, left, e);
+	else if (!shorten(r, brief, &round, e))
+		round = no_answer(r, &answer, left, e);
+	item_list_release(&answer.items);
+	return round;
+}
+
 enum round run_ask_model(struct run *r, struct err *e)
 {
 	size_t left = r->conf->max_turn_bytes - r->transcript.bytes; /* check_bytes() */
-	const struct model_sink sink = { publish_text, r, publish_reasoning, publish_discarded };
-	struct model_answer answer = { 0 };
 	struct brief brief;
-	enum round round;
-	int rc;
+	enum round round = brief_make(r, left ? left : 1, &brief, e);
 
-	if (brief_make(r, left ? left : 1, &brief, e))
-		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
-	run_publish(r, "agent.turn.started", NULL);
-	rc = model_respond(r->model, &brief.prompt, &sink, &r->job->cancel, &answer, e);
+	if (round == ROUND_AGAIN)
+		round = speak(r, &brief, left, e);
 	brief_release(&brief);
-	round = rc ? no_answer(r, &answer, left, e) : take_answer(r, &answer, left, e);
-	item_list_release(&answer.items);
 	return round;
 }

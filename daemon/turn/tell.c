@@ -24,7 +24,7 @@ static void put_public(struct json *o, const char *key, const char *flag, const 
 	json_put_bool(o, flag, fits < len);
 }
 
-static void put_usage(struct json *o, const struct model_answer *usage)
+void tell_usage(struct json *o, const struct model_answer *usage)
 {
 	struct json *u;
 
@@ -50,7 +50,7 @@ struct json *tell_answer(const struct uuid *turn, const struct item *last,
 	json_put_str(data, "responseId", id);
 	put_public(data, "assistantText", "assistantTextTruncated", text ? last->body : "",
 	           text ? last->body_len : 0);
-	put_usage(data, usage);
+	tell_usage(data, usage);
 	return data;
 }
 

@@ -15,6 +15,9 @@
 struct json *tell_answer(const struct uuid *turn, const struct item *last,
                          const struct model_answer *usage);
 
+/* Put it under "usage"; NULL = not known. */
+void tell_usage(struct json *o, const struct model_answer *usage);
+
 /* Data of tool.started and tool.finished; details are borrowed, NULL = {}. */
 struct json *tell_call(const struct item *call);
 struct json *tell_result(const struct item *call, const struct item *result,

@@ -7,6 +7,8 @@
 #include <string.h>
 
 static struct err e;
+static const struct uuid running = { "01980000-0000-7000-8000-00000000004e" };
+static const struct uuid earlier = { "01980000-0000-7000-8000-0000000000ea" };
 
 static void put_item(struct item *ret, enum item_kind kind, const char *text)
 {
@@ -52,7 +54,7 @@ static struct composed composed_of(const struct context *c, const struct transcr
 {
 	struct composed got;
 
-	assert_int_equal(context_compose(c, t, tokens, &got, &e), 0);
+	assert_int_equal(context_compose(c, &running, t, tokens, &got, &e), 0);
 	return got;
 }
 
@@ -150,6 +152,64 @@ static void a_bad_end_is_told(void **state)
 	}
 }
 
+static void put_summary(struct context *c, const struct uuid *turn, uint32_t through)
+{
+	c->summary = (struct summary){ .turn = *turn, .through = through, .len = 5 };
+	c->summary.text = strdup("short");
+}
+
+/* Before the first input that is left, whichever that is. */
+static void a_summary_comes_first(void **state)
+{
+	(void)state;
+	for (size_t turns = 0; turns <= 1; turns++) {
+		struct context c = session_of(turns, 3);
+		struct transcript t = now("now");
+		struct composed got;
+
+		put_summary(&c, &earlier, 7);
+		got = composed_of(&c, &t, SIZE_MAX);
+		assert_int_equal(got.list.count, 2 * turns + 1);
+		assert_non_null(strstr(got.list.items[0].body, "\nshort\n"));
+		assert_non_null(strstr(got.list.items[0].body, turns ? "\n\ngo" : "\n\nnow"));
+		composed_release(&got);
+		transcript_forget(&t);
+		context_release(&c);
+	}
+}
+
+/* Of the turn that goes on, the input is told in any case. */
+static void what_a_summary_covers_is_not_told(void **state)
+{
+	(void)state;
+	for (uint32_t through = 0; through <= 4; through++) {
+		struct context c = session_of(0, 0);
+		struct transcript t = now("now");
+		struct composed got;
+
+		for (uint32_t i = 1; i <= 3; i++) {
+			struct item item;
+
+			put_item(&item, ITEM_ASSISTANT, i == 1 ? "a" : i == 2 ? "b" : "c");
+			item.seq = i;
+			transcript_add(&t, &item, 1);
+		}
+		put_summary(&c, &running, through);
+		if (through == 4) {
+			assert_int_equal(context_compose(&c, &running, &t, SIZE_MAX, &got, &e), -1);
+		} else {
+			got = composed_of(&c, &t, SIZE_MAX);
+			assert_int_equal(got.list.count, 4 - through);
+			assert_non_null(strstr(got.list.items[0].body, "now"));
+			if (through < 3)
+				assert_int_equal(got.list.items[1].seq, through + 1);
+			composed_release(&got);
+		}
+		transcript_forget(&t);
+		context_release(&c);
+	}
+}
+
 static void the_room_of_a_window(void **state)
 {
 	const struct model ordinary = { .context_window = 1000, .max_output_tokens = 100 };
@@ -169,6 +229,8 @@ int main(void)
 		cmocka_unit_test(what_does_not_fit_is_left_out),
 		cmocka_unit_test(what_the_store_left_out_is_told),
 		cmocka_unit_test(a_bad_end_is_told),
+		cmocka_unit_test(a_summary_comes_first),
+		cmocka_unit_test(what_a_summary_covers_is_not_told),
 		cmocka_unit_test(the_room_of_a_window),
 	};
 
