@@ -14,10 +14,8 @@ static const struct {
 	const char *op;
 	struct call *(*start)(const struct json *request, struct err *e);
 } operations[] = {
-	{ "exec", exec_start },
-	{ "read", file_read_start },
-	{ "write", file_write_start },
-	{ "list", file_list_start },
+	{ "exec", exec_start },      { "read", file_read_start },     { "write", file_write_start },
+	{ "list", file_list_start }, { "change", file_change_start },
 };
 
 static struct call *table[FRAME_CALLS_MAX];

@@ -48,6 +48,7 @@ const char *fault_word(int code)
 		[FAULT_BUSY - ERR_PROGRAM_BASE] = "busy",
 		[FAULT_AGAIN - ERR_PROGRAM_BASE] = "again",
 		[FAULT_INVALID - ERR_PROGRAM_BASE] = "invalid",
+		[FAULT_CHANGED - ERR_PROGRAM_BASE] = "changed",
 	};
 	int i = code - ERR_PROGRAM_BASE;
 

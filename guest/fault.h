@@ -18,6 +18,7 @@ enum fault {
 	FAULT_BUSY,
 	FAULT_AGAIN,
 	FAULT_INVALID,
+	FAULT_CHANGED,
 };
 
 /* Exit codes of cloister-guest besides 0, which follows the end of input. */

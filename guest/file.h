@@ -13,6 +13,7 @@
 struct call *file_read_start(const struct json *request, struct err *e);
 struct call *file_write_start(const struct json *request, struct err *e);
 struct call *file_list_start(const struct json *request, struct err *e);
+struct call *file_change_start(const struct json *request, struct err *e);
 
 /* A number of a request, within bounds (both included), or its default. */
 struct file_number {

@@ -3,6 +3,7 @@
 #include "common/fd.h"
 #include "guest/fault.h"
 #include "guest/loop.h"
+#include "guest/target.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +22,7 @@ struct file_read {
 	int64_t left;
 	int64_t sent;
 	int64_t size;
+	char version[TARGET_VERSION]; /* when it was opened */
 };
 
 static char chunk[FRAME_DATA_MAX];
@@ -36,6 +38,7 @@ static void read_exit(struct file_read *r)
 
 	json_put_int(result, "size", r->size);
 	json_put_int(result, "bytes", r->sent);
+	json_put_str(result, "version", r->version);
 	call_exit(&r->call, result);
 }
 
@@ -130,5 +133,6 @@ struct call *file_read_start(const struct json *request, struct err *e)
 	r->offset = numbers[0].value;
 	r->left = numbers[1].value;
 	r->size = st.st_size;
+	target_version(&st, r->version);
 	return call_init(&r->call, &read_kind);
 }

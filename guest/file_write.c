@@ -5,10 +5,9 @@
 #include "guest/file.h"
 
 #include "common/fd.h"
-#include "common/id.h"
 #include "guest/fault.h"
-#include "guest/job.h"
 #include "guest/loop.h"
+#include "guest/target.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,10 +19,9 @@
 
 struct file_write {
 	struct call call;
-	int dir;                     /* directory of the target */
-	int fd;                      /* the temporary file */
-	char temporary[64];          /* its name in dir; empty when there is none */
-	char name[JOB_PATH_MAX + 1]; /* name of the target in dir */
+	struct target target;
+	int fd;                           /* the temporary file */
+	char temporary[TARGET_TEMPORARY]; /* its name beside the target; empty when there is none */
 	mode_t mode;
 	int64_t bytes;
 };
@@ -36,7 +34,7 @@ static struct file_write *write_of(struct call *c)
 static void remove_temporary(struct file_write *w)
 {
 	/* Nothing more can be done when this fails; the name says what the file is. */
-	if (w->temporary[0] && unlinkat(w->dir, w->temporary, 0) < 0)
+	if (w->temporary[0] && unlinkat(w->target.dir, w->temporary, 0) < 0)
 		errno = 0;
 	w->temporary[0] = '\0';
 }
@@ -75,7 +73,7 @@ static int check_target(const struct file_write *w, struct err *e)
 {
 	struct stat st;
 
-	if (fstatat(w->dir, w->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstatat(w->target.dir, w->target.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : err_errno(e, "path");
 	if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
 		return err_set(e, FAULT_NOT_A_FILE, "path: not a regular file");
@@ -102,7 +100,7 @@ static void write_end(struct call *c)
 		write_failed(w, "write");
 		return;
 	}
-	if (renameat(w->dir, w->temporary, w->dir, w->name) < 0) {
+	if (renameat(w->target.dir, w->temporary, w->target.dir, w->target.name) < 0) {
 		write_failed(w, "replace");
 		return;
 	}
@@ -124,7 +122,7 @@ static void write_release(struct call *c)
 
 	remove_temporary(w);
 	fd_close(&w->fd);
-	fd_close(&w->dir);
+	target_close(&w->target);
 	free(w);
 }
 
@@ -135,57 +133,6 @@ static const struct call_kind write_kind = {
 	.step = write_step,
 	.release = write_release,
 };
-
-static int open_dir(const char *path)
-{
-	return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-}
-
-/* Make every directory of path that is missing.  path is changed and restored. */
-static int make_dirs(char *path)
-{
-	for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
-		int made;
-
-		*at = '\0';
-		made = mkdir(path, 0755);
-		*at = '/';
-		if (made < 0 && errno != EEXIST)
-			return -1;
-	}
-	return mkdir(path, 0755) < 0 && errno != EEXIST ? -1 : 0;
-}
-
-/* Split path into an open directory, made when missing, and the name in it. */
-static int open_target(struct file_write *w, const char *path, struct err *e)
-{
-	auto_free char *dir = strdup(path);
-	char *slash = dir ? strrchr(dir, '/') : NULL;
-
-	if (!dir || !slash)
-		return err_set(e, ENOMEM, "no memory for a path");
-	(void)snprintf(w->name, sizeof(w->name), "%s", slash + 1);
-	if (!*w->name || strcmp(w->name, ".") == 0 || strcmp(w->name, "..") == 0)
-		return err_set(e, FAULT_NOT_A_FILE, "path: names a directory");
-	slash[slash == dir] = '\0';
-	w->dir = open_dir(dir);
-	if (w->dir < 0 && errno == ENOENT && make_dirs(dir) == 0)
-		w->dir = open_dir(dir);
-	return w->dir < 0 ? err_errno(e, "directory of path") : check_target(w, e);
-}
-
-static int open_temporary(struct file_write *w, struct err *e)
-{
-	struct uuid id = uuid_new();
-
-	(void)snprintf(w->temporary, sizeof(w->temporary), ".cloister-%s.tmp", id.text);
-	w->fd = openat(w->dir, w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-	               0600);
-	if (w->fd >= 0)
-		return 0;
-	w->temporary[0] = '\0';
-	return err_errno(e, "directory of path");
-}
 
 struct call *file_write_start(const struct json *request, struct err *e)
 {
@@ -201,9 +148,10 @@ struct call *file_write_start(const struct json *request, struct err *e)
 		return NULL;
 	}
 	(void)call_init(&w->call, &write_kind);
-	w->dir = w->fd = -1;
+	w->target.dir = w->fd = -1;
 	w->mode = (mode_t)mode.value;
-	if (open_target(w, path, e) < 0 || open_temporary(w, e) < 0) {
+	if (target_open(&w->target, path, NULL, e) < 0 || check_target(w, e) < 0 ||
+	    (w->fd = target_create(&w->target, w->temporary, e)) < 0) {
 		write_release(&w->call);
 		return NULL;
 	}

@@ -494,6 +494,7 @@ static const struct {
 	{ "invalid", SANDBOX_INVALID },
 	{ "busy", SANDBOX_BUSY },
 	{ "again", SANDBOX_AGAIN },
+	{ "changed", SANDBOX_CHANGED },
 	{ "io", SANDBOX_IO },
 	{ "cancelled", SANDBOX_CANCELLED },
 };

@@ -3,6 +3,7 @@
 #include "common/fd.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define LINE_MAX_BYTES 4096 /* a name of 255 bytes, escaped, and numbers */
@@ -41,9 +42,10 @@ int sandbox_read(const struct sandbox_use *use, const char *path, struct file_ra
                  const struct output_sink *sink, struct err *e)
 {
 	static const struct json_field fields[] = { { "size", JSON_INT, true, false },
-		                                    { "bytes", JSON_INT, true, false } };
-	const struct json *v[2];
-	auto_exit struct call_exit result = { fields, 2, v, NULL };
+		                                    { "bytes", JSON_INT, true, false },
+		                                    { "version", JSON_STRING, false, false } };
+	const struct json *v[3];
+	auto_exit struct call_exit result = { fields, 3, v, NULL };
 	auto_call struct call c = CALL_INIT;
 	auto_json struct json *start = start_of("read", path);
 	struct read_output out = { .sink = sink, .range = range };
@@ -58,6 +60,9 @@ int sandbox_read(const struct sandbox_use *use, const char *path, struct file_ra
 		return -1;
 	if ((uint64_t)json_int(v[1]) != range->bytes)
 		return call_lie(&c, "EXIT of a read with another count than was sent", e);
+	if (v[2] && json_str_len(v[2]) >= sizeof(range->version))
+		return call_lie(&c, "EXIT of a read with a version that is too long", e);
+	(void)snprintf(range->version, sizeof(range->version), "%s", v[2] ? json_str(v[2]) : "");
 	range->size = (uint64_t)json_int(v[0]);
 	return 0;
 }
@@ -88,6 +93,59 @@ int sandbox_write(const struct sandbox_use *use, const char *path, const char *d
 		return -1;
 	if (!c.input_ended || (uint64_t)json_int(v[0]) != len)
 		return call_lie(&c, "EXIT of a write with another count than was sent", e);
+	return 0;
+}
+
+/* -- change ---------------------------------------------------------------------------------- */
+
+#define CONTENT_MAX ((size_t)64 << 20)
+
+static struct json *change_of(const struct file_change *f)
+{
+	struct json *o = json_new_object();
+
+	json_put_str(o, "path", f->path);
+	if (f->removes)
+		json_put_bool(o, "remove", true);
+	else
+		json_put_int(o, "bytes", (int64_t)f->len);
+	if (f->expect)
+		json_put_str(o, "expect", *f->expect ? f->expect : "absent");
+	if (f->like)
+		json_put_str(o, "like", f->like);
+	return o;
+}
+
+int sandbox_change(const struct sandbox_use *use, const struct file_change *files, size_t n,
+                   struct err *e)
+{
+	static const struct json_field fields[] = { { "files", JSON_INT, true, false },
+		                                    { "bytes", JSON_INT, true, false } };
+	const struct json *v[2];
+	auto_exit struct call_exit result = { fields, 2, v, NULL };
+	auto_call struct call c = CALL_INIT;
+	auto_json struct json *start = json_new_object();
+	auto_buf struct buf content = BUF_INIT(CONTENT_MAX);
+	struct call_plan plan = { .start = start, .has_input = true, .take = take_nothing };
+	struct json *list = json_new_array();
+
+	json_put_str(start, "op", "change");
+	json_put(start, "files", list);
+	for (size_t i = 0; i < n; i++) {
+		json_push(list, change_of(&files[i]));
+		if (!files[i].removes && files[i].len)
+			buf_add(&content, files[i].data, files[i].len);
+	}
+	if (n < 1 || n > FILE_CHANGES_MAX || buf_failed(&content))
+		return err_set(e, SANDBOX_INVALID, "1 to %d files of %zu bytes in all",
+		               FILE_CHANGES_MAX, CONTENT_MAX);
+	plan.input = content.data;
+	plan.input_len = content.len;
+	if (call_run(&c, use, &plan, e) < 0 || call_result(&c, &plan, &result, e) < 0)
+		return -1;
+	if (!c.input_ended || (uint64_t)json_int(v[0]) != n ||
+	    (uint64_t)json_int(v[1]) != content.len)
+		return call_lie(&c, "EXIT of a change with other counts than were sent", e);
 	return 0;
 }
 

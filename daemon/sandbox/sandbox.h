@@ -15,6 +15,7 @@
 #include "common/err.h"
 #include "common/id.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,8 +40,9 @@ enum sandbox_code {
 	SANDBOX_NO_SPACE,
 	SANDBOX_TOO_LARGE,
 	SANDBOX_INVALID,
-	SANDBOX_BUSY,  /* too many calls open on this sandbox */
-	SANDBOX_AGAIN, /* process limit of the sandbox reached */
+	SANDBOX_CHANGED, /* the file is another one than was expected */
+	SANDBOX_BUSY,    /* too many calls open on this sandbox */
+	SANDBOX_AGAIN,   /* process limit of the sandbox reached */
 	SANDBOX_IO,
 };
 
@@ -122,11 +124,14 @@ struct exec_result {
 int sandbox_exec(const struct sandbox_use *use, const struct exec_spec *spec,
                  const struct output_sink *sink, struct exec_result *ret, struct err *e) must_check;
 
+#define FILE_VERSION_SIZE 128
+
 struct file_range {
 	uint64_t offset;
-	uint64_t limit; /* bytes */
-	uint64_t size;  /* out: of the file */
-	uint64_t bytes; /* out: given to the sink */
+	uint64_t limit;                  /* bytes */
+	uint64_t size;                   /* out: of the file */
+	uint64_t bytes;                  /* out: given to the sink */
+	char version[FILE_VERSION_SIZE]; /* out: another one as soon as the file was changed */
 };
 
 int sandbox_read(const struct sandbox_use *use, const char *path, struct file_range *range,
@@ -135,6 +140,24 @@ int sandbox_read(const struct sandbox_use *use, const char *path, struct file_ra
 /* Replace the file atomically; on failure the old one is untouched. */
 int sandbox_write(const struct sandbox_use *use, const char *path, const char *data, size_t len,
                   struct err *e) must_check;
+
+#define FILE_CHANGES_MAX 100
+
+struct file_change {
+	const char *path;
+	bool removes; /* else data replaces it; its mode is kept */
+	const char *data;
+	size_t len;
+	const char *expect; /* a version; "" = it is not there; NULL = whatever is there */
+	const char *like;   /* a new file has the mode of this one; NULL = 0644 */
+};
+
+/*
+ * Change 1 to FILE_CHANGES_MAX files, or none: SANDBOX_CHANGED when one is not what was
+ * expected.  A sandbox that is lost meanwhile may leave some of them changed.
+ */
+int sandbox_change(const struct sandbox_use *use, const struct file_change *files, size_t n,
+                   struct err *e) must_check;
 
 struct file_listing {
 	uint32_t limit;   /* entries, 1 to 10,000 */

@@ -75,6 +75,7 @@ static const struct {
 	{ SANDBOX_INVALID, "invalid" },
 	{ SANDBOX_BUSY, "busy" },
 	{ SANDBOX_AGAIN, "again" },
+	{ SANDBOX_CHANGED, "changed" },
 	{ SANDBOX_IO, "io" },
 };
 

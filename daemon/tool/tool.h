@@ -19,6 +19,8 @@ struct tool {
 extern const struct tool tool_shell;
 extern const struct tool tool_read_file;
 extern const struct tool tool_write_file;
+extern const struct tool tool_edit_file;
+extern const struct tool tool_apply_patch;
 extern const struct tool tool_list_files;
 
 #endif

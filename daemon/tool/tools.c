@@ -6,10 +6,8 @@
 
 /* In the order in which a model is told. */
 static const struct tool *const tools[] = {
-	&tool_shell,
-	&tool_read_file,
-	&tool_write_file,
-	&tool_list_files,
+	&tool_shell,     &tool_read_file,   &tool_write_file,
+	&tool_edit_file, &tool_apply_patch, &tool_list_files,
 };
 
 static const struct tool *find(const struct item *call)
