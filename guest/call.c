@@ -5,6 +5,7 @@
 #include "guest/exec.h"
 #include "guest/fault.h"
 #include "guest/file.h"
+#include "guest/output.h"
 #include "guest/pool.h"
 
 #include <arpa/inet.h>
@@ -14,8 +15,11 @@ static const struct {
 	const char *op;
 	struct call *(*start)(const struct json *request, struct err *e);
 } operations[] = {
-	{ "exec", exec_start },      { "read", file_read_start },     { "write", file_write_start },
-	{ "list", file_list_start }, { "change", file_change_start },
+	{ "exec", exec_start },          { "read", file_read_start },
+	{ "write", file_write_start },   { "list", file_list_start },
+	{ "change", file_change_start }, { "output", output_start },
+	{ "input", input_start },        { "stop", stop_start },
+	{ "commands", commands_start },
 };
 
 static struct call *table[FRAME_CALLS_MAX];
@@ -24,7 +28,7 @@ static size_t first_step; /* rotates, so that every call is the first one now an
 
 static struct call *find_call(uint64_t id)
 {
-	for (size_t i = 0; i < table_len; i++)
+	for (size_t i = 0; id && i < table_len; i++)
 		if (table[i]->id == id)
 			return table[i];
 	return NULL;
@@ -119,7 +123,7 @@ static void take_credit(struct call *c, const struct frame *f)
 
 static void send_pong(const struct frame *ping)
 {
-	uint32_t left = htonl((uint32_t)pool_left());
+	uint32_t left = htonl((uint32_t)(pool_left() + exec_background()));
 
 	channel_send(FRAME_PONG, ping->call, &left, sizeof(left));
 }
@@ -216,13 +220,20 @@ void call_send(struct call *c, enum frame_type type, const char *data, size_t le
 void call_grant(struct call *c, size_t bytes)
 {
 	c->credit_in += bytes;
-	channel_send_credit(c->id, (uint32_t)bytes);
+	if (c->id)
+		channel_send_credit(c->id, (uint32_t)bytes);
 }
 
 void call_exit(struct call *c, struct json *result)
 {
 	c->exited = true;
 	channel_send_json(FRAME_EXIT, c->id, result);
+}
+
+void call_detach(struct call *c, struct json *result)
+{
+	channel_send_json(FRAME_EXIT, c->id, result);
+	c->id = 0;
 }
 
 void call_fail(struct call *c, const struct err *e)

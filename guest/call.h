@@ -40,7 +40,7 @@ struct call_kind {
 };
 
 struct call {
-	uint64_t id;
+	uint64_t id; /* 0 = detached */
 	const struct call_kind *kind;
 	uint64_t credit_out; /* bytes the daemon still takes */
 	uint64_t credit_in;  /* bytes the daemon may still send */
@@ -70,6 +70,9 @@ void call_grant(struct call *c, size_t bytes);
 
 /* Answer with EXIT.  Takes result. */
 void call_exit(struct call *c, struct json *result);
+
+/* Answer with EXIT, and go on without an id: nobody hears or says anything from then on. */
+void call_detach(struct call *c, struct json *result);
 void call_fail(struct call *c, const struct err *e);
 
 /* The kinds without input drop it, and end their work when cancelled. */

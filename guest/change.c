@@ -31,11 +31,11 @@
 #define MODE_USUAL 0644
 
 struct change_file {
-	char *path; /* as asked for, for messages; owned */
+	const char *path; /* as asked for; borrowed from the request */
 	struct target target;
 	bool removes;
-	bool exists; /* there is something to come back */
-	char *like;  /* a new file takes the mode of this one; owned, NULL = of none */
+	bool exists;      /* there is something to come back */
+	const char *like; /* a new file takes the mode of this one; NULL = of none; borrowed */
 	char expect[TARGET_VERSION]; /* a version, ABSENT, or empty: whatever is there */
 	int64_t left;                /* bytes of content still to come */
 	int fd;                      /* the temporary file */
@@ -45,6 +45,7 @@ struct change_file {
 
 struct change {
 	struct call call;
+	struct json *request; /* owned: the array of files */
 	struct change_file *files;
 	size_t n;
 	size_t at; /* the file that takes content now */
@@ -309,11 +310,10 @@ static void change_release(struct call *c)
 		unlink_name(&x->files[i].target, x->files[i].kept);
 		fd_close(&x->files[i].fd);
 		target_close(&x->files[i].target);
-		free(x->files[i].path);
-		free(x->files[i].like);
 	}
 	target_unmake(&x->made);
 	buf_release(&x->made);
+	json_free(&x->request);
 	free(x->files);
 	free(x);
 }
@@ -364,20 +364,20 @@ static int read_file(struct change_file *f, const struct json *o, struct err *e)
 	if (v[F_EXPECT])
 		memcpy(f->expect, json_str(v[F_EXPECT]), json_str_len(v[F_EXPECT]) + 1);
 	f->left = v[F_BYTES] ? json_int(v[F_BYTES]) : 0;
-	f->path = strdup(json_str(v[F_PATH]));
-	f->like = v[F_LIKE] ? strdup(json_str(v[F_LIKE])) : NULL;
-	return f->path && !f->like == !v[F_LIKE] ? 0 : err_set(e, ENOMEM, "no memory for a path");
+	f->path = json_str(v[F_PATH]);
+	f->like = v[F_LIKE] ? json_str(v[F_LIKE]) : NULL;
+	return 0;
 }
 
 /* What is written where a link is, and was read through it, replaces what it points to. */
-static int resolve(const struct change_file *f, char **ret_path, struct err *e)
+static char *resolve(const struct change_file *f, struct err *e)
 {
 	bool follow = !f->removes && f->expect[0] && strcmp(f->expect, ABSENT) != 0;
+	char *path = follow ? realpath(f->path, NULL) : strdup(f->path);
 
-	*ret_path = follow ? realpath(f->path, NULL) : strdup(f->path);
-	if (!*ret_path)
-		return err_errno(e, "%s", f->path);
-	return strlen(*ret_path) > JOB_PATH_MAX ? err_set(e, ENAMETOOLONG, "%s", f->path) : 0;
+	if (!path)
+		(void)err_errno(e, "%s", f->path);
+	return path;
 }
 
 /* One file must not be changed twice, whatever it is called. */
@@ -401,10 +401,10 @@ static int check_distinct(const struct change *x, const struct change_file *f, s
 
 static int open_file(struct change *x, struct change_file *f, struct err *e)
 {
-	auto_free char *path = NULL;
+	auto_free char *path = resolve(f, e);
 	struct stat st;
 
-	if (resolve(f, &path, e) < 0)
+	if (!path)
 		return -1;
 	if (f->removes && lstat(path, &st) < 0)
 		return err_errno(e, "%s", f->path);
@@ -420,9 +420,9 @@ static int open_file(struct change *x, struct change_file *f, struct err *e)
 	return fchmod(f->fd, MODE_USUAL) < 0 ? err_errno(e, "%s", f->path) : 0;
 }
 
-static int open_files(struct change *x, const struct json *files, struct err *e)
+static int open_files(struct change *x, struct err *e)
 {
-	size_t n = json_len(files);
+	size_t n = json_len(x->request);
 
 	if (n < 1 || n > FILES_MAX)
 		return err_set(e, FAULT_INVALID, "files: 1 to %d, not %zu", FILES_MAX, n);
@@ -433,7 +433,7 @@ static int open_files(struct change *x, const struct json *files, struct err *e)
 		struct change_file *f = &x->files[x->n];
 
 		f->fd = f->target.dir = -1;
-		if (read_file(f, json_at(files, x->n), e) < 0 || open_file(x, f, e) < 0) {
+		if (read_file(f, json_at(x->request, x->n), e) < 0 || open_file(x, f, e) < 0) {
 			x->n++; /* what it has is released with the rest */
 			return -1;
 		}
@@ -462,7 +462,8 @@ struct call *file_change_start(const struct json *request, struct err *e)
 	}
 	(void)call_init(&x->call, &change_kind);
 	x->made = (struct buf)BUF_INIT(MADE_MAX);
-	if (open_files(x, v[1], e) < 0) {
+	x->request = json_copy(v[1]);
+	if (open_files(x, e) < 0) {
 		change_release(&x->call);
 		return NULL;
 	}

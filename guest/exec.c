@@ -15,6 +15,7 @@
 #include "guest/fault.h"
 #include "guest/job.h"
 #include "guest/pool.h"
+#include "guest/spool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,6 +42,9 @@ struct output {
 
 struct exec {
 	struct call call;
+	struct job_options options;
+	struct spool *spool;           /* NULL = nothing is kept, or nothing came yet */
+	bool answered;                 /* in the background: its start was */
 	struct supervisor *supervisor; /* NULL once it is free again */
 	struct source input;
 	struct buf pending; /* input that the pipe has not taken */
@@ -60,6 +64,29 @@ static struct exec *exec_of(struct call *c)
 	return source_owner(c, struct exec, call);
 }
 
+static size_t background;
+
+size_t exec_background(void)
+{
+	return background;
+}
+
+/* In the background nobody waits for the output: it is kept, and nothing else. */
+static size_t exec_room(const struct exec *x)
+{
+	return x->options.background ? sizeof(chunk) : call_sendable(&x->call);
+}
+
+static void exec_take(struct exec *x, enum frame_type type, size_t n)
+{
+	if (x->options.keeps && !x->spool)
+		x->spool = spool_new(x, NULL);
+	if (x->spool)
+		spool_add(x->spool, chunk, n);
+	if (!x->options.background)
+		call_send(&x->call, type, chunk, n);
+}
+
 static bool output_wanted(const struct output *o)
 {
 	return o->source.fd >= 0 && (!o->exec->ended || o->left);
@@ -68,7 +95,7 @@ static bool output_wanted(const struct output *o)
 /* Move one chunk from the pipe to the daemon; false when there was nothing to move. */
 static bool output_move(struct output *o)
 {
-	size_t room = call_sendable(&o->exec->call);
+	size_t room = exec_room(o->exec);
 	ssize_t n;
 
 	if (o->exec->ended && o->left < room)
@@ -77,7 +104,7 @@ static bool output_move(struct output *o)
 		return false;
 	n = read(o->source.fd, chunk, room);
 	if (n > 0) {
-		call_send(&o->exec->call, o->type, chunk, (size_t)n);
+		exec_take(o->exec, o->type, (size_t)n);
 		o->sent += (uint64_t)n;
 		o->left -= o->exec->ended ? (size_t)n : 0;
 		return true;
@@ -149,6 +176,14 @@ static void exec_cancel(struct call *c)
 	exec_kill(exec_of(c), "cancelled");
 }
 
+/* The end of a background command, which its output tells from now on.  Takes result. */
+static void exec_over(struct exec *x, struct json *result)
+{
+	spool_end(x->spool, result);
+	x->spool = NULL;
+	x->call.exited = true;
+}
+
 static void measure_outputs(struct exec *x)
 {
 	for (int i = 0; i < 2; i++) {
@@ -161,6 +196,21 @@ static void measure_outputs(struct exec *x)
 			held = PIPE_MAX;
 		o->left = (size_t)held;
 	}
+}
+
+/* Nothing was run. */
+static void exec_fail(struct exec *x, const struct err *e)
+{
+	struct json *result;
+
+	if (!x->options.background) {
+		call_fail(&x->call, e);
+		return;
+	}
+	result = json_new_object();
+	json_put_str(result, "reason", fault_word(e->code));
+	json_put_str(result, "message", e->text);
+	exec_over(x, result);
 }
 
 static void exec_failed(struct exec *x, const struct report *r)
@@ -179,7 +229,7 @@ static void exec_failed(struct exec *x, const struct report *r)
 			e.code = FAULT_NOT_EXECUTABLE;
 		(void)err_wrap(&e, "program");
 	}
-	call_fail(&x->call, &e);
+	exec_fail(x, &e);
 }
 
 static void on_report(void *owner, const struct report *r)
@@ -234,7 +284,26 @@ static void exec_exit(struct exec *x)
 	if (!x->kill_by_ms)
 		json_put_int(result, "survivors", x->survivors);
 	leave_survivors(x);
+	if (x->options.background) {
+		exec_over(x, result);
+		return;
+	}
+	if (x->spool && x->spool->total > x->options.keep) {
+		json_put_str(result, "output", x->spool->id);
+		spool_end(x->spool, NULL);
+		x->spool = NULL;
+	}
 	call_exit(&x->call, result);
+}
+
+/* Later than the START, so that what is sent about it has its id. */
+static void answer_start(struct exec *x)
+{
+	struct json *result = json_new_object();
+
+	json_put_str(result, "output", x->spool->id);
+	call_detach(&x->call, result);
+	x->answered = true;
 }
 
 /* A cancelled call is over when its tree is gone, an ended one when its pipes are empty. */
@@ -253,6 +322,8 @@ static void exec_step(struct call *c, struct turn *t)
 	struct exec *x = exec_of(c);
 	bool sendable;
 
+	if (x->options.background && !x->answered)
+		answer_start(x);
 	if (!x->ended && x->deadline_ms && t->now_ms >= x->deadline_ms)
 		exec_kill(x, "timeout");
 	if (x->kill_by_ms && x->supervisor && t->now_ms >= x->kill_by_ms)
@@ -262,7 +333,7 @@ static void exec_step(struct call *c, struct turn *t)
 		exec_exit(x);
 		return;
 	}
-	sendable = call_sendable(c) > 0;
+	sendable = exec_room(x) > 0;
 	for (int i = 0; i < 2; i++)
 		source_watch(&x->outputs[i].source,
 		             sendable && output_wanted(&x->outputs[i]) ? EPOLLIN : 0);
@@ -276,6 +347,8 @@ static void exec_release(struct call *c)
 {
 	struct exec *x = exec_of(c);
 
+	background -= x->options.background;
+	spool_drop(&x->spool);
 	if (x->supervisor) {
 		x->supervisor->owner = NULL;
 		x->supervisor->on_report = NULL;
@@ -349,23 +422,67 @@ static int hand_over(struct exec *x, const struct buf *flat, struct err *e)
 	return x->supervisor ? 0 : -1;
 }
 
-struct call *exec_start(const struct json *request, struct err *e)
+/* NULL with e. */
+static struct exec *exec_prepare(const struct job_options *options, struct err *e)
 {
-	auto_buf struct buf flat = BUF_INIT(JOB_FLAT_MAX);
-	uint64_t timeout_ms = 0;
 	struct exec *x;
 
-	if (job_from_request(request, &flat, &timeout_ms, e) < 0)
+	if (options->background && background >= EXEC_BACKGROUND_MAX) {
+		(void)err_set(e, FAULT_BUSY, "%d commands run in the background; stop one first",
+		              EXEC_BACKGROUND_MAX);
 		return NULL;
+	}
 	x = exec_new();
+	if (x && options->background)
+		x->spool = spool_new(x, options->name);
+	if (x && options->background && !x->spool) {
+		free(x);
+		x = NULL;
+	}
 	if (!x) {
 		(void)err_set(e, FAULT_AGAIN, "no memory for a command");
 		return NULL;
 	}
+	x->options = *options;
+	background += options->background;
+	return x;
+}
+
+struct call *exec_start(const struct json *request, struct err *e)
+{
+	auto_buf struct buf flat = BUF_INIT(JOB_FLAT_MAX);
+	struct job_options options;
+	struct exec *x;
+
+	if (job_from_request(request, &flat, &options, e) < 0)
+		return NULL;
+	x = exec_prepare(&options, e);
+	if (!x)
+		return NULL;
 	if (hand_over(x, &flat, e) < 0) {
 		exec_release(&x->call);
 		return NULL;
 	}
-	x->deadline_ms = timeout_ms ? clock_mono_ms() + timeout_ms : 0;
+	x->deadline_ms = options.timeout_ms ? clock_mono_ms() + options.timeout_ms : 0;
 	return &x->call;
+}
+
+int exec_write(struct exec *x, const char *data, size_t len, bool end, struct err *e)
+{
+	if (x->call.input_ended || x->input.fd < 0)
+		return err_set(e, FAULT_INVALID, "its standard input has ended");
+	if (len > FRAME_WINDOW - x->pending.len)
+		return err_set(e, FAULT_BUSY, "it has not read %zu bytes of its input yet",
+		               x->pending.len);
+	buf_add(&x->pending, data, len);
+	if (buf_failed(&x->pending))
+		fault_die(GUEST_EXIT_START, "no memory for input");
+	x->call.input_ended = end;
+	input_flush(x);
+	return 0;
+}
+
+void exec_stop(struct exec *x)
+{
+	exec_kill(x, "stopped");
 }

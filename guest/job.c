@@ -3,6 +3,7 @@
 #include "guest/fault.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@ enum {
 	F_CWD,
 	F_ENV,
 	F_TIMEOUT,
+	F_KEEP,
+	F_BACKGROUND,
 	F_COUNT
 };
 
@@ -31,6 +34,8 @@ static const struct json_field exec_fields[F_COUNT] = {
 	[F_CWD] = { .name = "cwd", .type = JSON_STRING, .required = true },
 	[F_ENV] = { .name = "env", .type = JSON_OBJECT },
 	[F_TIMEOUT] = { .name = "timeoutMs", .type = JSON_INT },
+	[F_KEEP] = { .name = "keep", .type = JSON_INT },
+	[F_BACKGROUND] = { .name = "background", .type = JSON_BOOL },
 };
 
 static void check_argv(const struct json *argv, struct json_faults *f)
@@ -83,6 +88,8 @@ static void check_fields(const struct json *const *v, struct json_faults *f)
 		json_fault(f, "env", "at most %d variables", JOB_ENV_MAX);
 	if (v[F_TIMEOUT] && (json_int(v[F_TIMEOUT]) < 1 || json_int(v[F_TIMEOUT]) > JOB_TIME_MAX))
 		json_fault(f, "timeoutMs", "must be from 1 to %d", JOB_TIME_MAX);
+	if (v[F_KEEP] && json_int(v[F_KEEP]) < 0)
+		json_fault(f, "keep", "must not be negative");
 }
 
 static void add_string(struct buf *flat, const char *text)
@@ -143,7 +150,18 @@ static uint32_t add_env(struct buf *flat, const struct json *env)
 	return b.n;
 }
 
-int job_from_request(const struct json *request, struct buf *flat, uint64_t *ret_timeout_ms,
+static void read_options(const struct json *const *v, struct job_options *ret)
+{
+	const struct json *name = v[F_SHELL] ? v[F_SHELL] : json_at(v[F_ARGV], 0);
+
+	*ret = (struct job_options){ .keeps = v[F_KEEP] != NULL };
+	ret->timeout_ms = v[F_TIMEOUT] ? (uint64_t)json_int(v[F_TIMEOUT]) : 0;
+	ret->keep = v[F_KEEP] ? (uint64_t)json_int(v[F_KEEP]) : 0;
+	ret->background = v[F_BACKGROUND] && json_bool(v[F_BACKGROUND]);
+	(void)snprintf(ret->name, sizeof(ret->name), "%s", json_str(name));
+}
+
+int job_from_request(const struct json *request, struct buf *flat, struct job_options *ret,
                      struct err *e)
 {
 	const struct json *v[F_COUNT];
@@ -162,7 +180,7 @@ int job_from_request(const struct json *request, struct buf *flat, uint64_t *ret
 	if (buf_failed(flat))
 		return err_set(e, FAULT_INVALID, "the command is too large");
 	memcpy(flat->data, head, sizeof(head));
-	*ret_timeout_ms = v[F_TIMEOUT] ? (uint64_t)json_int(v[F_TIMEOUT]) : 0;
+	read_options(v, ret);
 	return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/json.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,8 +24,17 @@
 #define JOB_SHELL      "/bin/sh"
 #define JOB_BEST_SHELL "/bin/bash"
 
-/* Check the fields of an exec and flatten it.  *ret_timeout_ms is 0 without a deadline. */
-int job_from_request(const struct json *request, struct buf *flat, uint64_t *ret_timeout_ms,
+/* How an exec is run, beside what it runs. */
+struct job_options {
+	uint64_t timeout_ms; /* 0 = no deadline */
+	bool keeps;          /* output of more than keep bytes stays readable */
+	uint64_t keep;
+	bool background;
+	char name[200]; /* the command, perhaps cut */
+};
+
+/* Check the fields of an exec and flatten it. */
+int job_from_request(const struct json *request, struct buf *flat, struct job_options *ret,
                      struct err *e) must_check;
 
 struct job {

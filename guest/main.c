@@ -18,6 +18,7 @@
 #include "guest/loop.h"
 #include "guest/pool.h"
 #include "guest/seal.h"
+#include "guest/spool.h"
 #include "guest/tree.h"
 
 #include <errno.h>
@@ -195,6 +196,7 @@ static int stop(void)
 	bool gone = true;
 
 	calls_close();
+	spool_close();
 	if (getpid() == 1)
 		(void)kill(-1, SIGKILL);
 	else
