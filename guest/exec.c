@@ -156,9 +156,15 @@ static void exec_input(struct call *c, const char *data, size_t len)
 	input_flush(x);
 }
 
+/* That the call has no input is not the end of a background command's, which comes later. */
 static void exec_end(struct call *c)
 {
-	input_flush(exec_of(c));
+	struct exec *x = exec_of(c);
+
+	if (x->options.background)
+		c->input_ended = false;
+	else
+		input_flush(x);
 }
 
 static void exec_kill(struct exec *x, const char *reason)

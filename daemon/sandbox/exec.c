@@ -1,8 +1,10 @@
 #include "daemon/sandbox/call.h"
+#include "daemon/sandbox/outputs.h"
 
 #include "common/clock.h"
 #include "common/fd.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define TIMEOUT_MAX_MS 86400000
@@ -46,7 +48,7 @@ static int put_command(struct json *start, const struct exec_spec *spec, struct 
 	return 0;
 }
 
-static int put_start(struct json *start, const struct exec_spec *spec, struct err *e)
+int exec_put_start(struct json *start, const struct exec_spec *spec, struct err *e)
 {
 	json_put_str(start, "op", "exec");
 	if (put_command(start, spec, e) < 0)
@@ -57,6 +59,8 @@ static int put_start(struct json *start, const struct exec_spec *spec, struct er
 		               TIMEOUT_MAX_MS);
 	if (spec->timeout_ms)
 		json_put_int(start, "timeoutMs", (int64_t)spec->timeout_ms);
+	if (spec->keep)
+		json_put_int(start, "keep", (int64_t)spec->keep);
 	return 0;
 }
 
@@ -90,6 +94,7 @@ enum exit_field {
 	STDOUT_BYTES,
 	STDERR_BYTES,
 	SURVIVORS,
+	OUTPUT,
 	EXIT_FIELDS
 };
 
@@ -100,6 +105,7 @@ static const struct json_field exit_fields[EXIT_FIELDS] = {
 	[STDOUT_BYTES] = { "stdoutBytes", JSON_INT, true, false },
 	[STDERR_BYTES] = { "stderrBytes", JSON_INT, true, false },
 	[SURVIVORS] = { "survivors", JSON_INT, false, false },
+	[OUTPUT] = { "output", JSON_STRING, false, false },
 };
 
 /* Its clock may be a little ahead of ours. */
@@ -137,6 +143,8 @@ static const char *check_values(const struct json *const *v, int reason)
 		return "EXIT with a signal that does not exist";
 	if (v[SURVIVORS] && json_int(v[SURVIVORS]) > UINT32_MAX)
 		return "EXIT with more survivors than processes can be";
+	if (v[OUTPUT] && !output_id_valid(json_str(v[OUTPUT])))
+		return "EXIT with an id of an output that is none";
 	return NULL;
 }
 
@@ -171,6 +179,8 @@ static int take_result(struct call *c, const struct call_plan *plan, struct exec
 	ret->reason = (enum exec_reason)reason;
 	if (v[SIGNAL])
 		ret->signal = (int)json_int(v[SIGNAL]);
+	if (v[OUTPUT])
+		(void)snprintf(ret->output, sizeof(ret->output), "%s", json_str(v[OUTPUT]));
 	if (reason != EXEC_EXITED)
 		return 0;
 	if (v[CODE])
@@ -205,7 +215,7 @@ int sandbox_exec(const struct sandbox_use *use, const struct exec_spec *spec,
 		                  .timeout_ms = spec->timeout_ms };
 
 	*ret = (struct exec_result){ .reason = EXEC_LOST, .code = -1 };
-	if (put_start(start, spec, e) < 0 || call_run(&c, use, &plan, e) < 0)
+	if (exec_put_start(start, spec, e) < 0 || call_run(&c, use, &plan, e) < 0)
 		return -1;
 	if (c.state == CALL_LOST) {
 		take_loss(&plan, c.loss, ret);

@@ -105,7 +105,10 @@ struct exec_spec {
 	const char *shell;
 	const char *cwd;
 	uint64_t timeout_ms; /* 0 = none */
+	uint64_t keep;       /* output of more bytes stays readable in the sandbox; 0 = none does */
 };
+
+#define SANDBOX_OUTPUT_ID 32 /* bytes of the id of an output that is kept */
 
 struct exec_result {
 	enum exec_reason reason;
@@ -113,7 +116,8 @@ struct exec_result {
 	int signal;            /* 0 = none */
 	uint64_t stdout_bytes; /* as counted here */
 	uint64_t stderr_bytes;
-	unsigned int survivors; /* processes that live on */
+	unsigned int survivors;         /* processes that live on */
+	char output[SANDBOX_OUTPUT_ID]; /* what sandbox_output() reads; "" = it is not kept */
 };
 
 /*
@@ -168,5 +172,52 @@ struct file_listing {
 /* The sink gets one JSON object a line, checked to be what docs/protocol.md says. */
 int sandbox_list(const struct sandbox_use *use, const char *path, struct file_listing *listing,
                  const struct output_sink *sink, struct err *e) must_check;
+
+/* -- output that is kept, and commands in the background ------------------------------------- */
+
+/*
+ * Start a command in the background.  It runs until it ends, is stopped, has run for
+ * spec->timeout_ms, or its sandbox ends.  SANDBOX_BUSY: as many run as may.
+ */
+int sandbox_background(const struct sandbox_use *use, const struct exec_spec *spec,
+                       char ret_id[SANDBOX_OUTPUT_ID], struct err *e) must_check;
+
+/* What the guest says of a command; nothing of it is to be trusted. */
+struct command_state {
+	bool running;
+	uint64_t total;    /* bytes of output so far */
+	char reason[32];   /* of a background command's end; "" = none is known */
+	int code;          /* -1 = none */
+	int signal;        /* 0 = none */
+	char message[256]; /* why nothing was run; "" = it was */
+};
+
+struct output_range {
+	uint64_t offset;
+	uint64_t limit;
+	uint64_t wait_ms; /* for output from offset on, or the command's end; at most 60,000 */
+	uint64_t start;   /* out: offset of the first byte given; later when that is not kept */
+	uint64_t bytes;   /* out: given to the sink */
+	uint64_t gap_from, gap_to;  /* out: what is not kept */
+	struct command_state state; /* out */
+};
+
+/* SANDBOX_NOT_FOUND: there is no such output, or not any more. */
+int sandbox_output(const struct sandbox_use *use, const char *id, struct output_range *range,
+                   const struct output_sink *sink, struct err *e) must_check;
+
+/* Write to a background command, and perhaps end its input.  SANDBOX_BUSY: it does not read. */
+int sandbox_input(const struct sandbox_use *use, const char *id, const char *data, bool end,
+                  struct err *e) must_check;
+
+/* Kill it with all it started, and wait until that is gone. */
+int sandbox_stop_command(const struct sandbox_use *use, const char *id, struct command_state *ret,
+                         struct err *e) must_check;
+
+/* Calls fn for each background command, the newest first, at most 32 of them. */
+int sandbox_commands(const struct sandbox_use *use,
+                     void (*fn)(void *ctx, const char *id, const char *command,
+                                const struct command_state *state),
+                     void *ctx, struct err *e) must_check;
 
 #endif

@@ -15,6 +15,8 @@ void tool_outcome_release(struct tool_outcome *o)
 	free(o->result.body);
 	free(o->result.details);
 	o->result.body = o->result.details = NULL;
+	free(o->image.data);
+	o->image.data = NULL;
 	json_free(&o->details);
 }
 
@@ -43,6 +45,15 @@ void tool_body(struct tool_outcome *ret, struct buf *text)
 	ret->result.body = buf_take(text);
 	if (!ret->result.body)
 		ret->result.body_len = 0;
+}
+
+void tool_put_output(struct tool_outcome *ret, const char *id, struct buf *text)
+{
+	if (!*id)
+		return;
+	buf_addf(text, "%s[all of it: read_output with id %s]",
+	         text->len && text->data[text->len - 1] != '\n' ? "\n" : "", id);
+	json_put_str(ret->details, "outputId", id);
 }
 
 int tool_refuse(struct tool_outcome *ret, const char *code, const char *text)

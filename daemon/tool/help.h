@@ -16,6 +16,9 @@ void tool_begin(const struct item *call, struct tool_outcome *ret);
 /* Make text the result's; it is empty afterwards. */
 void tool_body(struct tool_outcome *ret, struct buf *text);
 
+/* Say where output that was cut can be read; id "" = nowhere. */
+void tool_put_output(struct tool_outcome *ret, const char *id, struct buf *text);
+
 /* Make it "error: code: text", the form in which a model sees a mistake of its own.  0. */
 int tool_refuse(struct tool_outcome *ret, const char *code, const char *text);
 

@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/utf8.h"
+#include "daemon/tool/command.h"
 #include "daemon/tool/output.h"
 
 #include <inttypes.h>
@@ -122,6 +123,7 @@ static void finish_shell(struct capture *cap, const struct exec_result *r, int64
 	ret->result.truncated = output_render(&cap->output, &text, &ret->result.lossy);
 	ret->result.total_bytes = cap->output.total;
 	describe_end(r, timeout_ms, &text);
+	tool_put_output(ret, r->output, &text);
 	tool_body(ret, &text);
 	json_put_str(ret->details, "reason", exec_reason_name(r->reason));
 	put_number(ret->details, "exitCode", r->reason == EXEC_EXITED && r->code >= 0, r->code);
@@ -136,6 +138,7 @@ static int run_shell(const struct tool_context *c, const struct item *call,
 		{ "command", JSON_STRING, true, false },
 		{ "cwd", JSON_STRING, false, true },
 		{ "timeoutMs", JSON_INT, false, true },
+		{ "background", JSON_BOOL, false, true },
 	};
 	__attribute__((cleanup(capture_free))) struct capture *cap = capture_new(c);
 	struct output_sink sink = { capture_take, cap };
@@ -155,7 +158,12 @@ static int run_shell(const struct tool_context *c, const struct item *call,
 		return tool_refuse(ret, "invalid_arguments", "cwd: too long");
 	spec = (struct exec_spec){ .shell = json_str(v[0]),
 		                   .cwd = cwd,
-		                   .timeout_ms = (uint64_t)timeout_ms };
+		                   .timeout_ms = (uint64_t)timeout_ms,
+		                   .keep = 2 * OUTPUT_HALF };
+	if (v[3] && json_bool(v[3])) {
+		spec.timeout_ms = v[2] ? (uint64_t)timeout_ms : 0;
+		return command_start(c, &spec, ret, e);
+	}
 	if (sandbox_exec(&use, &spec, &sink, &result, e))
 		return tool_refuse_with(ret, e);
 	if (result.reason == EXEC_CANCELLED)
@@ -167,14 +175,14 @@ static int run_shell(const struct tool_context *c, const struct item *call,
 const struct tool tool_shell = {
 	.shown = { "shell",
 	           "Run a command line with sh in the sandbox and wait for its end. Returns what it "
-	           "wrote and its exit code; long output is cut in the middle.",
+	           "wrote and its exit code; long output is cut in the middle, and read_output "
+	           "has all of it. In the background it goes on after the call; shell_read, "
+	           "shell_write and shell_stop take the id that is returned.",
 	           SCHEMA_OBJECT(
-			   SCHEMA_TEXT("command", "the command line") "," SCHEMA_TEXT(
-				   "cwd",
-				   "where it runs; default: the session's working directory") "," SCHEMA_INT("timeoutMs",
-	                                                                                                     "1",
-	                                                                                                     "3600000",
-	                                                                                                     "milliseconds; default 120000"),
+			   SCHEMA_TEXT("command", "the command line") "," SCHEMA_TEXT("cwd", "where it runs; default: the session's working directory") "," SCHEMA_INT(
+				   "timeoutMs", "1", "3600000",
+				   "milliseconds; default 120000, in the background none") "," SCHEMA_BOOL("background",
+	                                                                                                   "do not wait for its end; default false"),
 			   "\"command\"") },
 	.run = run_shell,
 	.writes = true,

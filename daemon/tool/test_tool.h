@@ -14,6 +14,7 @@
 
 static char root[64];
 static struct tool_outcome last; /* of the latest call */
+static bool sees_images;         /* the model of the next calls */
 static struct cancel *cancel_by; /* of the next calls; NULL = none */
 static char progress_seen[65536];
 
@@ -62,6 +63,7 @@ static inline int use_tool(const char *tool, const char *arguments, struct err *
 		                        .tenant = &id,
 		                        .cwd = root,
 		                        .cancel = cancel_by,
+		                        .sees_images = sees_images,
 		                        .progress = take_progress };
 	struct item call = { .kind = ITEM_TOOL_CALL };
 

@@ -22,5 +22,11 @@ extern const struct tool tool_write_file;
 extern const struct tool tool_edit_file;
 extern const struct tool tool_apply_patch;
 extern const struct tool tool_list_files;
+extern const struct tool tool_search;
+extern const struct tool tool_read_output;
+extern const struct tool tool_shell_read;
+extern const struct tool tool_shell_write;
+extern const struct tool tool_shell_stop;
+extern const struct tool tool_update_plan;
 
 #endif

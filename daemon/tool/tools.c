@@ -6,8 +6,9 @@
 
 /* In the order in which a model is told. */
 static const struct tool *const tools[] = {
-	&tool_shell,     &tool_read_file,   &tool_write_file,
-	&tool_edit_file, &tool_apply_patch, &tool_list_files,
+	&tool_shell,       &tool_shell_read, &tool_shell_write, &tool_shell_stop,
+	&tool_read_output, &tool_read_file,  &tool_write_file,  &tool_edit_file,
+	&tool_apply_patch, &tool_list_files, &tool_search,      &tool_update_plan,
 };
 
 static const struct tool *find(const struct item *call)

@@ -15,11 +15,14 @@
 #include "daemon/sandbox/sandbox.h"
 #include "daemon/store/turn.h"
 
+#include <stdbool.h>
+
 struct tool_context {
 	struct sandboxes *sandboxes;
 	const struct uuid *tenant;
 	const char *cwd; /* of the session, absolute */
 	struct cancel *cancel;
+	bool sees_images; /* the model; else an image is told of only */
 	/* Output as it comes: UTF-8, at most 16,383 characters; skipped: some was left out before
 	 * it. */
 	void (*progress)(void *ctx, const char *text, size_t len, bool skipped);
@@ -30,6 +33,8 @@ struct tool_context {
 struct tool_outcome {
 	struct item result;   /* ITEM_TOOL_RESULT; owned by the caller of tool_run */
 	struct json *details; /* for the event: reason, exitCode, ...; owned likewise */
+	/* What the model is shown with the result; data is owned likewise, NULL = nothing. */
+	struct model_image image;
 };
 
 void tool_outcome_release(struct tool_outcome *o);
