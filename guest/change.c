@@ -305,7 +305,7 @@ static void change_release(struct call *c)
 {
 	struct change *x = change_of(c);
 
-	for (size_t i = 0; i < x->n; i++) {
+	for (size_t i = 0; x->files && i < x->n; i++) {
 		unlink_name(&x->files[i].target, x->files[i].temporary);
 		unlink_name(&x->files[i].target, x->files[i].kept);
 		fd_close(&x->files[i].fd);

@@ -155,14 +155,14 @@ static void a_command_is_stopped(void **state)
 	struct result r;
 	struct guest g;
 	char id[64];
-	int child;
+	pid_t child;
 
 	(void)state;
 	guest_begin(&g);
 	start_background(&g, "setsid sleep 1000 & echo $!; wait", id);
 	do {
 		call_about(&g, "output", id, ",\"waitMs\":20000", &r);
-		child = r.out[0].len ? atoi(result_text(&r, 0)) : 0;
+		child = r.out[0].len ? (pid_t)strtol(result_text(&r, 0), NULL, 10) : 0;
 		result_release(&r);
 	} while (!child);
 	assert_int_equal(kill(child, 0), 0);
