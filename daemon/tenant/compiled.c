@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MAGIC "cloister registry 2"
+#define MAGIC "cloister registry 3"
 
 #define ALL_MODELS UINT32_MAX
 
@@ -24,7 +24,7 @@ struct head {
 	char magic[24];
 	uint32_t tenants;
 	uint32_t credentials; /* of all tenants, in their order, behind the tenants */
-	uint32_t models;      /* likewise, behind the credentials */
+	uint32_t ids;         /* of models and MCP servers, likewise, behind the credentials */
 };
 
 struct tenant_row {
@@ -32,9 +32,10 @@ struct tenant_row {
 	char name[TENANT_NAME_MAX + 1];
 	uint32_t credentials;
 	uint32_t models; /* or ALL_MODELS */
+	uint32_t mcp;
 };
 
-struct model_row {
+struct id_row {
 	char id[TENANT_MODEL_MAX + 1];
 };
 
@@ -47,12 +48,12 @@ struct credential_row {
 	(sizeof(struct head) +                                                              \
 	 REGISTRY_MAX_TENANTS * (sizeof(struct tenant_row) +                                \
 	                         REGISTRY_MAX_CREDENTIALS * sizeof(struct credential_row) + \
-	                         TENANT_MODELS_MAX * sizeof(struct model_row)))
+	                         2 * TENANT_MODELS_MAX * sizeof(struct id_row)))
 
-static size_t size_of(uint32_t tenants, uint32_t credentials, uint32_t models)
+static size_t size_of(uint32_t tenants, uint32_t credentials, uint32_t ids)
 {
 	return sizeof(struct head) + tenants * sizeof(struct tenant_row) +
-	       credentials * sizeof(struct credential_row) + models * sizeof(struct model_row);
+	       credentials * sizeof(struct credential_row) + ids * sizeof(struct id_row);
 }
 
 /* -- making ------------------------------------------------------------------------------ */
@@ -63,7 +64,7 @@ static void put_head(struct buf *out, const struct registry *r)
 
 	for (size_t i = 0; i < r->count; i++) {
 		head.credentials += (uint32_t)r->tenants[i].credential_count;
-		head.models += (uint32_t)r->tenants[i].models.count;
+		head.ids += (uint32_t)(r->tenants[i].models.count + r->tenants[i].mcp.count);
 	}
 	buf_add(out, &head, sizeof(head));
 }
@@ -74,6 +75,7 @@ static void put_tenant(struct buf *out, const struct tenant *t)
 		.id = t->id,
 		.credentials = (uint32_t)t->credential_count,
 		.models = t->models.given ? (uint32_t)t->models.count : ALL_MODELS,
+		.mcp = (uint32_t)t->mcp.count,
 	};
 
 	memcpy(row.name, t->name, sizeof(row.name));
@@ -86,6 +88,11 @@ static void put_credential(struct buf *out, const struct credential *c)
 
 	memcpy(row.digest, c->digest, sizeof(row.digest));
 	buf_add(out, &row, sizeof(row));
+}
+
+static void put_ids(struct buf *out, const struct model_list *list)
+{
+	buf_add(out, list->ids, list->count * sizeof(struct id_row));
 }
 
 int registry_compile(const struct registry *r, struct err *e)
@@ -102,9 +109,10 @@ int registry_compile(const struct registry *r, struct err *e)
 	for (size_t i = 0; i < r->count; i++)
 		for (size_t k = 0; k < r->tenants[i].credential_count; k++)
 			put_credential(&out, &r->tenants[i].credentials[k]);
-	for (size_t i = 0; i < r->count; i++)
-		buf_add(&out, r->tenants[i].models.ids,
-		        r->tenants[i].models.count * sizeof(struct model_row));
+	for (size_t i = 0; i < r->count; i++) {
+		put_ids(&out, &r->tenants[i].models);
+		put_ids(&out, &r->tenants[i].mcp);
+	}
 	if (buf_failed(&out))
 		return err_set(e, ENOMEM, "no memory for the registry");
 	if (fd_write_all(fd, out.data, out.len, e) < 0)
@@ -130,19 +138,17 @@ static bool id_good(const struct uuid *id)
 /* What of the head's counts no tenant has taken yet. */
 struct left {
 	uint32_t credentials;
-	uint32_t models;
+	uint32_t ids;
 };
 
-static int take_model_count(struct tenant *t, uint32_t count, struct left *left, struct err *e)
+static int take_id_count(struct model_list *list, uint32_t count, struct left *left, struct err *e)
 {
-	if (count == ALL_MODELS)
-		return 0;
-	if (count > TENANT_MODELS_MAX || count > left->models)
-		return refuse(e, "the number of a tenant's models is out of bounds");
-	left->models -= count;
-	t->models.given = true;
-	t->models.count = count;
-	t->models.ids = draft_alloc(count, sizeof(*t->models.ids));
+	if (count > TENANT_MODELS_MAX || count > left->ids)
+		return refuse(e, "the number of a tenant's models or MCP servers is out of bounds");
+	left->ids -= count;
+	list->given = true;
+	list->count = count;
+	list->ids = draft_alloc(count, sizeof(*list->ids));
 	return 0;
 }
 
@@ -161,12 +167,14 @@ static int take_tenant(struct tenant *t, const struct tenant_row *row, struct le
 	memcpy(t->name, row->name, sizeof(t->name));
 	t->credentials = draft_alloc(row->credentials, sizeof(*t->credentials));
 	t->credential_count = row->credentials;
-	return take_model_count(t, row->models, left, e);
+	if (row->models != ALL_MODELS && take_id_count(&t->models, row->models, left, e) < 0)
+		return -1;
+	return take_id_count(&t->mcp, row->mcp, left, e);
 }
 
 static int take_tenants(struct registry *r, const struct head *head, const char *at, struct err *e)
 {
-	struct left left = { head->credentials, head->models };
+	struct left left = { head->credentials, head->ids };
 
 	r->tenants = draft_alloc(head->tenants, sizeof(*r->tenants));
 	while (r->count < head->tenants) {
@@ -179,8 +187,8 @@ static int take_tenants(struct registry *r, const struct head *head, const char 
 		if (take_tenant(&r->tenants[r->count - 1], &row, &left, e) < 0)
 			return -1;
 	}
-	return left.credentials || left.models
-	               ? refuse(e, "it has more credentials or models than its tenants")
+	return left.credentials || left.ids
+	               ? refuse(e, "it has more credentials or ids than its tenants")
 	               : 0;
 }
 
@@ -202,19 +210,26 @@ static int take_credentials(struct registry *r, const char *at, struct err *e)
 	return 0;
 }
 
-static int take_models(struct registry *r, const char *at, struct err *e)
+static int take_ids(struct model_list *list, bool (*valid)(const char *id), const char **at,
+                    struct err *e)
 {
-	for (size_t i = 0; i < r->count; i++) {
-		for (size_t k = 0; k < r->tenants[i].models.count; k++) {
-			char *id = r->tenants[i].models.ids[k];
+	for (size_t k = 0; k < list->count; k++) {
+		char *id = list->ids[k];
 
-			memcpy(id, at, sizeof(struct model_row));
-			at += sizeof(struct model_row);
-			if (!memchr(id, '\0', sizeof(struct model_row)) ||
-			    !registry_model_valid(id))
-				return refuse(e, "the id of a model is none");
-		}
+		memcpy(id, *at, sizeof(struct id_row));
+		*at += sizeof(struct id_row);
+		if (!memchr(id, '\0', sizeof(struct id_row)) || !valid(id))
+			return refuse(e, "the id of a model or an MCP server is none");
 	}
+	return 0;
+}
+
+static int take_all_ids(struct registry *r, const char *at, struct err *e)
+{
+	for (size_t i = 0; i < r->count; i++)
+		if (take_ids(&r->tenants[i].models, registry_model_valid, &at, e) < 0 ||
+		    take_ids(&r->tenants[i].mcp, registry_mcp_valid, &at, e) < 0)
+			return -1;
 	return 0;
 }
 
@@ -225,8 +240,8 @@ static int check_head(const struct head *head, size_t len, struct err *e)
 	if (head->tenants < 1 || head->tenants > REGISTRY_MAX_TENANTS)
 		return refuse(e, "the number of tenants is out of bounds");
 	if (head->credentials > head->tenants * REGISTRY_MAX_CREDENTIALS ||
-	    head->models > head->tenants * TENANT_MODELS_MAX ||
-	    len != size_of(head->tenants, head->credentials, head->models))
+	    head->ids > head->tenants * 2 * TENANT_MODELS_MAX ||
+	    len != size_of(head->tenants, head->credentials, head->ids))
 		return refuse(e, "its size is not what its counts say");
 	return 0;
 }
@@ -240,7 +255,7 @@ static int take(struct registry *r, const char *data, size_t len, struct err *e)
 	memcpy(&head, data, sizeof(head));
 	if (check_head(&head, len, e) < 0 || take_tenants(r, &head, data + sizeof(head), e) < 0 ||
 	    take_credentials(r, data + size_of(head.tenants, 0, 0), e) < 0 ||
-	    take_models(r, data + size_of(head.tenants, head.credentials, 0), e) < 0)
+	    take_all_ids(r, data + size_of(head.tenants, head.credentials, 0), e) < 0)
 		return -1;
 	registry_index(r);
 	return registry_unique(r) ? 0 : refuse(e, "an id or a token stands there twice");

@@ -28,12 +28,22 @@ char *draft_copy(const char *text)
 	return copy;
 }
 
-bool registry_name_valid(const char *name)
+static bool is_name(const char *name, size_t max)
 {
 	size_t len = strlen(name);
 
-	return len >= 1 && len <= TENANT_NAME_MAX && name[0] >= 'a' && name[0] <= 'z' &&
+	return len >= 1 && len <= max && name[0] >= 'a' && name[0] <= 'z' &&
 	       strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
+}
+
+bool registry_name_valid(const char *name)
+{
+	return is_name(name, TENANT_NAME_MAX);
+}
+
+bool registry_mcp_valid(const char *id)
+{
+	return is_name(id, TENANT_MCP_MAX);
 }
 
 bool registry_id_reserved(const char *id)
@@ -50,12 +60,22 @@ bool registry_model_valid(const char *id)
 	               len;
 }
 
+static bool lists(const struct model_list *list, const char *id)
+{
+	for (size_t i = 0; i < list->count; i++)
+		if (strcmp(list->ids[i], id) == 0)
+			return true;
+	return false;
+}
+
 bool registry_model_allowed(const struct tenant *t, const char *id)
 {
-	for (size_t i = 0; i < t->models.count; i++)
-		if (strcmp(t->models.ids[i], id) == 0)
-			return true;
-	return !t->models.given;
+	return !t->models.given || lists(&t->models, id);
+}
+
+bool registry_mcp_allowed(const struct tenant *t, const char *id)
+{
+	return strcmp(t->id.text, REGISTRY_LOCAL_ID) == 0 || lists(&t->mcp, id);
 }
 
 /* -- index ----------------------------------------------------------------------------- */
@@ -143,6 +163,7 @@ void registry_free(struct registry **r)
 		free((*r)->tenants[i].credentials);
 		egress_release(&(*r)->tenants[i].egress);
 		free((*r)->tenants[i].models.ids);
+		free((*r)->tenants[i].mcp.ids);
 	}
 	free((*r)->tenants);
 	free((*r)->by_id);

@@ -31,6 +31,7 @@
 
 #define TENANT_MODELS_MAX 32 /* entries of a tenant's list */
 #define TENANT_MODEL_MAX  64 /* bytes of a model's id */
+#define TENANT_MCP_MAX    24 /* bytes of an MCP server's id */
 
 struct credential {
 	struct uuid id;
@@ -47,7 +48,7 @@ struct part {
 	} place;
 };
 
-/* The ids of the models that a tenant may use. */
+/* The ids of the models, or of the MCP servers, that a tenant may use. */
 struct model_list {
 	bool given; /* false: all of them */
 	char (*ids)[TENANT_MODEL_MAX + 1];
@@ -69,7 +70,8 @@ struct tenant {
 	struct egress egress;
 	struct limits limits;
 	struct model_list models;
-	size_t index; /* position in the file, from 0 */
+	struct model_list mcp; /* MCP servers; not given: none, but in local mode all */
+	size_t index;          /* position in the file, from 0 */
 };
 
 struct registry;
@@ -106,6 +108,10 @@ bool registry_model_valid(const char *id);
 
 /* True when the registry lets the tenant use that model. */
 bool registry_model_allowed(const struct tenant *t, const char *id);
+
+/* The same for MCP servers; 1 to TENANT_MCP_MAX of a-z, 0-9 and "-", a letter first. */
+bool registry_mcp_valid(const char *id);
+bool registry_mcp_allowed(const struct tenant *t, const char *id);
 
 void registry_free(struct registry **r);
 

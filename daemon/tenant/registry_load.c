@@ -199,37 +199,53 @@ static void read_workspace(struct draft *d, struct tenant *t, const struct json 
 	entries_add(&d->places, &t->place, sizeof(t->place), t->index, NOT_A_CREDENTIAL);
 }
 
+/* What a list of ids is of. */
+struct ids_kind {
+	bool (*valid)(const char *id);
+	const char *what;
+};
+
+static bool stands_in(const struct model_list *list, const char *id)
+{
+	for (size_t i = 0; i < list->count; i++)
+		if (strcmp(list->ids[i], id) == 0)
+			return true;
+	return false;
+}
+
 /* An empty list is one: the tenant may use none. */
-static void read_models(struct draft *d, struct tenant *t, const struct json *list,
-                        const char *path)
+static void read_ids(struct draft *d, struct model_list *ret, const struct ids_kind *kind,
+                     const struct json *list, const char *path)
 {
 	size_t n = json_len(list);
 
 	if (!list)
 		return;
-	t->models.given = true;
+	ret->given = true;
 	if (n > TENANT_MODELS_MAX) {
 		json_fault(&d->faults, path, "%zu entries, must be at most %d", n,
 		           TENANT_MODELS_MAX);
 		return;
 	}
-	t->models.ids = draft_alloc(n, sizeof(*t->models.ids));
+	ret->ids = draft_alloc(n, sizeof(*ret->ids));
 	for (size_t i = 0; i < n; i++) {
 		const char *id = json_str(json_at(list, i));
 		char at[80];
 
 		json_path_index(at, sizeof(at), path, i);
-		if (!id || !registry_model_valid(id))
-			json_fault(&d->faults, at, "must be the id of a model");
-		else if (t->models.count && registry_model_allowed(t, id))
+		if (!id || !kind->valid(id))
+			json_fault(&d->faults, at, "must be the id of %s", kind->what);
+		else if (stands_in(ret, id))
 			json_fault(&d->faults, at, "stands there twice");
 		else
-			memcpy(t->models.ids[t->models.count++], id, strlen(id) + 1);
+			memcpy(ret->ids[ret->count++], id, strlen(id) + 1);
 	}
 }
 
 static void read_tenant(struct draft *d, const struct json *v, const char *path)
 {
+	static const struct ids_kind models = { registry_model_valid, "a model" };
+	static const struct ids_kind mcp = { registry_mcp_valid, "an MCP server" };
 	static const struct json_field fields[] = {
 		{ "id", JSON_STRING, .required = true },
 		{ "name", JSON_STRING, .required = true },
@@ -238,6 +254,7 @@ static void read_tenant(struct draft *d, const struct json *v, const char *path)
 		{ "egress", JSON_OBJECT },
 		{ "limits", JSON_OBJECT },
 		{ "models", JSON_ARRAY },
+		{ "mcp", JSON_ARRAY },
 	};
 	const struct json *found[ARRAY_LEN(fields)];
 	struct registry *r = d->registry;
@@ -262,7 +279,9 @@ static void read_tenant(struct draft *d, const struct json *v, const char *path)
 	json_path_field(at, sizeof(at), path, "limits");
 	limits_read(found[5], at, &d->faults, &t->limits);
 	json_path_field(at, sizeof(at), path, "models");
-	read_models(d, t, found[6], at);
+	read_ids(d, &t->models, &models, found[6], at);
+	json_path_field(at, sizeof(at), path, "mcp");
+	read_ids(d, &t->mcp, &mcp, found[7], at);
 }
 
 /* Room for the largest registry of n tenants. */

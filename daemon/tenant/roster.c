@@ -147,3 +147,13 @@ bool roster_allows(struct roster *r, const struct uuid *tenant, const char *mode
 	unref(r, now);
 	return allowed;
 }
+
+bool roster_allows_mcp(struct roster *r, const struct uuid *tenant, const char *server)
+{
+	struct registry *now = ref(r);
+	const struct tenant *t = registry_find(now, tenant);
+	bool allowed = t && registry_mcp_allowed(t, server);
+
+	unref(r, now);
+	return allowed;
+}

@@ -47,4 +47,7 @@ bool roster_declares(struct roster *r, const struct uuid *tenant);
 /* False when the tenant is declared now, and without that model. */
 bool roster_allows(struct roster *r, const struct uuid *tenant, const char *model);
 
+/* True when the tenant is declared now, and with that MCP server. */
+bool roster_allows_mcp(struct roster *r, const struct uuid *tenant, const char *server);
+
 #endif

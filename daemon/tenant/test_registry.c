@@ -330,6 +330,8 @@ static const struct {
 	  "tenants[1].models[2]: must be the id of a model\n"
 	  "tenants[1].models[3]: must be the id of a model\n"
 	  "tenants[1].models[4]: stands there twice\n" },
+	{ "\"name\":\"globex\"", "\"name\":\"globex\",\"mcp\":[\"a-1\",\"A\"]",
+	  "tenants[1].mcp[1]: must be the id of an MCP server\n" },
 	{ "@/tokens/b", "/dev/zero",
 	  "tenants[1].credentials[0].tokenFile: /dev/zero: is not a regular file\n" },
 };

@@ -25,13 +25,26 @@ static struct uuid id_of(unsigned int kind, size_t number)
 	return id;
 }
 
+static void give(struct model_list *list, size_t n, const char *name)
+{
+	list->given = true;
+	list->ids = draft_alloc(n, sizeof(*list->ids));
+	for (; list->count < n; list->count++)
+		(void)snprintf(list->ids[list->count], sizeof(list->ids[0]), "%s%zu", name,
+		               list->count);
+}
+
 static void give_models(struct tenant *t)
 {
-	t->models.given = true;
-	t->models.ids = draft_alloc(2, sizeof(*t->models.ids));
-	for (; t->models.count < 2; t->models.count++)
-		(void)snprintf(t->models.ids[t->models.count], sizeof(t->models.ids[0]), "m/%zu",
-		               t->models.count);
+	give(&t->models, 2, "m/");
+	give(&t->mcp, 1, "s-");
+}
+
+static void expect_same_ids(const struct model_list *x, const struct model_list *y)
+{
+	assert_int_equal(x->count, y->count);
+	for (size_t k = 0; k < x->count; k++)
+		assert_string_equal(x->ids[k], y->ids[k]);
 }
 
 /* A registry of n tenants with so many credentials each, as if it had been read. */
@@ -89,9 +102,8 @@ static void expect_same(const struct registry *a, const struct registry *b)
 			                    TOKEN_DIGEST);
 		}
 		assert_int_equal(x->models.given, y->models.given);
-		assert_int_equal(x->models.count, y->models.count);
-		for (size_t k = 0; k < x->models.count; k++)
-			assert_string_equal(x->models.ids[k], y->models.ids[k]);
+		expect_same_ids(&x->models, &y->models);
+		expect_same_ids(&x->mcp, &y->mcp);
 		assert_null(y->workspace);
 		assert_ptr_equal(registry_find(b, &x->id), y);
 	}
@@ -159,18 +171,20 @@ static void expect_refused(const char *image, size_t len, const char *reason)
 
 /*
  * Where things lie in the image of two tenants with two credentials each: a head with three
- * counts, the tenants (id, name, two counts), the credentials (id, digest), the two models
- * of the first tenant.
+ * counts, the tenants (id, name, three counts), the credentials (id, digest), the two models
+ * and the MCP server of the first tenant.
  */
 #define TENANT      ((size_t)36)
-#define TENANT_ROW  ((size_t)112)
+#define TENANT_ROW  ((size_t)116)
 #define NAME        (TENANT + UUID_TEXT_LEN + 1)
-#define SHARE       (TENANT + TENANT_ROW - 8)
+#define SHARE       (TENANT + TENANT_ROW - 12)
 #define MODELS      (SHARE + 4)
+#define SERVERS     (SHARE + 8)
 #define CREDENTIAL  (TENANT + 2 * TENANT_ROW)
 #define CREDENTIALS ((size_t)69) /* bytes of one */
 #define DIGEST      (CREDENTIAL + UUID_TEXT_LEN + 1)
 #define MODEL       (CREDENTIAL + 4 * CREDENTIALS)
+#define SERVER      (MODEL + 2 * (TENANT_MODEL_MAX + 1))
 
 static void takes_nothing_else(void **state)
 {
@@ -186,7 +200,7 @@ static void takes_nothing_else(void **state)
 		{ 24, 4, "\x01\0\0", "not what its counts say" },
 		{ 28, 4, "\x05\0\0", "not what its counts say" },
 		{ 28, 4, "\xff\xff\xff\xff", "not what its counts say" },
-		{ 32, 4, "\x03\0\0", "not what its counts say" },
+		{ 32, 4, "\x04\0\0", "not what its counts say" },
 		{ 32, 4, "\xff\xff\xff\xff", "not what its counts say" },
 		{ TENANT, 1, "X", "id of a tenant" },
 		{ TENANT, 36, "00000000-0000-0000-0000-000000000000", "id of a tenant" },
@@ -196,21 +210,26 @@ static void takes_nothing_else(void **state)
 		{ NAME, 1, "T", "name of a tenant" },
 		{ SHARE, 4, "\0\0\0", "credentials is out of bounds" },
 		{ SHARE, 4, "\x11\0\0", "credentials is out of bounds" },
-		{ SHARE, 4, "\x01\0\0", "more credentials or models than" },
+		{ SHARE, 4, "\x01\0\0", "more credentials or ids than" },
 		{ SHARE, 4, "\x04\0\0", "credentials is out of bounds" },
-		{ MODELS, 4, "\x03\0\0", "models is out of bounds" },
-		{ MODELS, 4, "\x21\0\0", "models is out of bounds" },
-		{ MODELS, 4, "\x01\0\0", "more credentials or models than" },
+		{ MODELS, 4, "\x04\0\0", "MCP servers is out of bounds" },
+		{ MODELS, 4, "\x21\0\0", "MCP servers is out of bounds" },
+		{ SERVERS, 4, "\x02\0\0", "MCP servers is out of bounds" },
+		{ SERVERS, 4, "\x21\0\0", "MCP servers is out of bounds" },
+		{ SERVERS, 4, "\0\0\0", "more credentials or ids than" },
+		{ MODELS, 4, "\x01\0\0", "more credentials or ids than" },
 		{ CREDENTIAL, 1, "-", "id of a credential" },
 		{ MODEL, 1, "", "id of a model" },
 		{ MODEL, 1, " ", "id of a model" },
+		{ SERVER, 1, "", "id of a model" },
+		{ SERVER, 1, "/", "id of a model" },
 	};
 	struct registry *r = make(2, 2, 1);
 	char good[4096], bad[4096];
 	size_t len = read_image(r, good, sizeof(good));
 
 	(void)state;
-	assert_int_equal(len, MODEL + 2 * sizeof(r->tenants[0].models.ids[0]));
+	assert_int_equal(len, SERVER + sizeof(r->tenants[0].mcp.ids[0]));
 	for (size_t i = 0; i < ARRAY_LEN(spoilt); i++) {
 		memcpy(bad, good, len);
 		memcpy(bad + spoilt[i].at, spoilt[i].bytes, spoilt[i].len);
@@ -238,6 +257,23 @@ static void a_list_of_models_is_all_there_is(void **state)
 	assert_false(registry_model_allowed(&t, "m/"));
 	assert_false(registry_model_allowed(&t, "m/11"));
 	free(t.models.ids);
+	free(t.mcp.ids);
+}
+
+/* One that has no list has none, but in local mode all. */
+static void a_list_of_mcp_servers_is_all_there_is(void **state)
+{
+	struct tenant t = { .index = 0 };
+
+	(void)state;
+	assert_false(registry_mcp_allowed(&t, "s-0"));
+	give(&t.mcp, 1, "s-");
+	assert_true(registry_mcp_allowed(&t, "s-0"));
+	assert_false(registry_mcp_allowed(&t, "s-"));
+	free(t.mcp.ids);
+	t.mcp = (struct model_list){ .count = 0 };
+	assert_true(uuid_parse(REGISTRY_LOCAL_ID, &t.id));
+	assert_true(registry_mcp_allowed(&t, "any"));
 }
 
 static void takes_nothing_twice(void **state)
@@ -551,6 +587,7 @@ int main(void)
 		cmocka_unit_test(compiles_and_takes),
 		cmocka_unit_test(takes_nothing_else),
 		cmocka_unit_test(a_list_of_models_is_all_there_is),
+		cmocka_unit_test(a_list_of_mcp_servers_is_all_there_is),
 		cmocka_unit_test(takes_nothing_twice),
 		cmocka_unit_test(takes_nothing_cut_or_longer),
 		cmocka_unit_test(takes_no_flood),
