@@ -15,6 +15,7 @@
 #include "daemon/launcher/preflight.h"
 #include "daemon/launcher/state.h"
 #include "daemon/local.h"
+#include "daemon/mcp/servers.h"
 #include "daemon/model/models.h"
 #include "daemon/options.h"
 #include "daemon/server.h"
@@ -35,6 +36,7 @@
 
 #define auto_registry __attribute__((cleanup(registry_free)))
 #define auto_models   __attribute__((cleanup(models_free)))
+#define auto_mcp      __attribute__((cleanup(mcp_servers_free)))
 
 /* A descriptor that is opened later must not become standard output by accident. */
 static int fill_standard_descriptors(struct err *e)
@@ -83,16 +85,21 @@ static int check(const struct options *o)
 {
 	auto_registry struct registry *registry = NULL;
 	auto_models struct models *models = NULL;
+	auto_mcp struct mcp_servers *mcp = NULL;
 	struct err e = ERR_INIT;
 
 	if (registry_load(o->tenants, o->state, &registry, print_fault, stdout, &e) < 0)
 		return faulty(&e);
 	if (o->models && models_load(o->models, registry, &models, print_fault, stdout, &e) < 0)
 		return faulty(&e);
+	if (o->mcp && mcp_servers_load(o->mcp, registry, &mcp, print_fault, stdout, &e) < 0)
+		return faulty(&e);
 	printf("ok: %zu tenant%s", registry_count(registry),
 	       registry_count(registry) == 1 ? "" : "s");
 	if (models)
 		printf(", %zu model%s", models->n, models->n == 1 ? "" : "s");
+	if (mcp)
+		printf(", %zu MCP server%s", mcp->n, mcp->n == 1 ? "" : "s");
 	printf("\n");
 	return 0;
 }
@@ -156,6 +163,7 @@ static struct launcher_conf launcher_of(const struct options *o)
 struct declared {
 	struct registry *registry;
 	const struct models *models;
+	const struct mcp_servers *mcp;
 };
 
 static int run(const struct options *o, const char *state, const struct declared *d, struct err *e)
@@ -164,6 +172,7 @@ static int run(const struct options *o, const char *state, const struct declared
 		.options = o,
 		.registry = d->registry,
 		.models = d->models,
+		.mcp = d->mcp,
 		.anyone = local_anyone(o, d->registry),
 	};
 	struct launcher_conf conf = launcher_of(o);
@@ -185,6 +194,7 @@ static int serve(struct options *o)
 {
 	auto_registry struct registry *registry = NULL;
 	auto_models struct models *models = NULL;
+	auto_mcp struct mcp_servers *mcp = NULL;
 	char state[PATH_MAX];
 	struct local_token token;
 	struct err e = ERR_INIT;
@@ -201,9 +211,11 @@ static int serve(struct options *o)
 		loaded = local_registry(o, state, &token, &registry, &e);
 	if (loaded == 0 && o->models)
 		loaded = models_load(o->models, registry, &models, print_fault, stderr, &e);
+	if (loaded == 0 && o->mcp)
+		loaded = mcp_servers_load(o->mcp, registry, &mcp, print_fault, stderr, &e);
 	if (loaded < 0)
 		return refuse(&e);
-	status = run(o, state, &(struct declared){ registry, models }, &e);
+	status = run(o, state, &(struct declared){ registry, models, mcp }, &e);
 	return status < 0 ? refuse(&e) : status;
 }
 

@@ -63,6 +63,8 @@ static const struct option_row rows[] = {
 	  .help = "local mode, for one person: what the sandbox sees as /workspace; repeatable" },
 	PATH("models", "FILE", models, .also_check = true,
 	     .help = "models of providers (default: the built-in one alone)"),
+	PATH("mcp", "FILE", mcp, .also_check = true,
+	     .help = "MCP servers, whose tools tenants may have (default: none)"),
 	PATH("token-file", "FILE", token_file,
 	     .help = "local mode: the bearer token (default: CLOISTER_TOKEN, or none)"),
 	{ .name = "allow-remote", .kind = KIND_FLAG, AT(allow_remote),
@@ -659,8 +661,8 @@ void options_help(enum command topic, FILE *out)
 			"[OPTION...]\n\n"
 			"Runs the service in the foreground until TERM or INT.\n",
 		[COMMAND_CHECK] =
-			"usage: cloisterd check FILE [--state DIR] [--models FILE]\n\n"
-			"Validates a registry of tenants, and models, as serve does, and "
+			"usage: cloisterd check FILE [--state DIR] [--models FILE] [--mcp FILE]\n\n"
+			"Validates a registry of tenants, models and MCP servers, as serve does, and "
 			"prints every fault.\nExit status: 0 without a fault, 1 with any.\n",
 		[COMMAND_DOCTOR] =
 			"usage: cloisterd doctor --tenants FILE --state DIR --rootfs DIR "

@@ -50,7 +50,8 @@ struct options {
 	struct option_list workspace_roots; /* paths; any = local mode */
 	struct option_list cors_origins;
 	char *token_file;
-	char *models;              /* also of check; NULL = the built-in one alone */
+	char *models;
+	char *mcp;                 /* also of check; NULL = the built-in one alone */
 	unsigned int allow_remote; /* 1 = yes */
 	const char *boundary;      /* "service" or "development" */
 	unsigned int port;         /* 0 = any free one */

@@ -8,6 +8,7 @@
 #include "daemon/event/bus.h"
 #include "daemon/http/http.h"
 #include "daemon/launcher/message.h"
+#include "daemon/mcp/session.h"
 #include "daemon/model/courier.h"
 #include "daemon/model/model.h"
 #include "daemon/orders.h"
@@ -39,6 +40,7 @@ struct server {
 	struct store *store;
 	struct bus *bus;
 	struct sandboxes *sandboxes;
+	struct mcp *mcp; /* NULL = no MCP servers */
 	struct turns *turns;
 	struct api api;
 	struct http_server *http;
@@ -113,17 +115,21 @@ static int next_generation(void *ctx, uint64_t *ret, struct err *e)
 static int start_courier(struct server *s, struct err *e)
 {
 	const struct models *models = s->conf->models;
+	const struct mcp_servers *mcp = s->conf->mcp;
 	const struct courier_conf courier = {
 		.models = models,
+		.mcp = mcp ? mcp->at : NULL,
+		.mcp_count = mcp ? mcp->n : 0,
 		.mode = (enum confine_mode)s->conf->options->confine,
 	};
 
-	if (!models)
+	if (!models && !mcp)
 		return 0;
 	if (courier_start(&courier, &s->courier, e))
 		return -1;
-	model_declare(models, s->courier);
-	return 0;
+	if (models)
+		model_declare(models, s->courier);
+	return mcp ? mcp_new(mcp, s->courier, &s->mcp, e) : 0;
 }
 
 static int start_state(struct server *s, const char *socket_dir, struct err *e)
@@ -176,6 +182,7 @@ static int start_work(struct server *s, struct err *e)
 		return -1;
 	turns.store = s->store;
 	turns.bus = s->bus;
+	turns.mcp = s->mcp;
 	turns.roster = s->roster;
 	turns.sandboxes = s->sandboxes;
 	return turns_start(&turns, &s->turns, e);
@@ -257,6 +264,7 @@ static void stop(struct server *s)
 		store_close(&s->store);
 	roster_free(&s->roster);
 	cancel_release(&s->end);
+	mcp_free(&s->mcp);
 	fd_close(&s->courier);
 }
 

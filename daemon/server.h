@@ -8,15 +8,17 @@
 #ifndef DAEMON_SERVER_H
 #define DAEMON_SERVER_H
 
+#include "daemon/mcp/servers.h"
 #include "daemon/model/models.h"
 #include "daemon/options.h"
 #include "daemon/tenant/registry.h"
 
 struct server_conf {
 	const struct options *options;
-	struct registry *registry;   /* the first; the server only reads it */
-	const struct models *models; /* NULL = the built-in one alone */
-	const struct tenant *anyone; /* who a request without a token is; NULL = nobody */
+	struct registry *registry;     /* the first; the server only reads it */
+	const struct models *models;   /* NULL = the built-in one alone */
+	const struct mcp_servers *mcp; /* NULL = none */
+	const struct tenant *anyone;   /* who a request without a token is; NULL = nobody */
 };
 
 /*

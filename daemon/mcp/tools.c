@@ -7,6 +7,7 @@
 #include "daemon/mcp/result.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ struct mcp_tools {
 	struct model_tool offered[MCP_TURN_TOOLS_MAX]; /* as v; description and schema are owned */
 	size_t n;
 	size_t bytes;
-	bool changed;
+	atomic_bool changed; /* calls may run at once */
 };
 
 /* One server's list while it is read. */
@@ -322,7 +323,7 @@ const struct model_tool *mcp_tools_offered(const struct mcp_tools *t, size_t *re
 
 bool mcp_tools_changed(const struct mcp_tools *t)
 {
-	return t->changed;
+	return atomic_load(&t->changed);
 }
 
 bool mcp_is_name(const char *name)
@@ -368,7 +369,8 @@ int mcp_tools_call(struct mcp_tools *t, const struct mcp_call *call, struct mcp_
 	u.server = tool->server;
 	u.deadline_ms = clock_mono_ms() + mcp_servers_of(t->mcp)->v[tool->server].call_ms;
 	rc = mcp_ask(&u, &q, &message, e);
-	t->changed = t->changed || u.list_changed;
+	if (u.list_changed)
+		atomic_store(&t->changed, true);
 	*ret_sent = u.sent;
 	return rc < 0 ? -1 : mcp_result_read(json_get(message, "result"), ret, e);
 }

@@ -95,7 +95,7 @@ int approval_of(const struct approval_case *c, struct request *request,
 	struct err why = ERR_INIT;
 
 	*ret = APPROVAL_RUN;
-	if (!tool_writes(c->call))
+	if (!c->writes)
 		return 0;
 	if (json_parse(c->call->body, c->call->body_len, &arguments, &why))
 		*ret = refuse(c, "invalid_arguments", why.text, refusal);
@@ -105,7 +105,7 @@ int approval_of(const struct approval_case *c, struct request *request,
 		              refusal);
 	else if (removal_in_call(arguments))
 		return look_up(c, EACH_TIME, request, refusal, ret, e);
-	else if (strcmp(c->session->approvals, "ask") == 0)
+	else if (c->asks || strcmp(c->session->approvals, "ask") == 0)
 		return look_up(c, OPTIONS, request, refusal, ret, e);
 	return 0;
 }

@@ -4,8 +4,9 @@
  *
  * A session that asks has a request about every call that writes, before it is begun; one
  * that plans runs none of them.  A call that looks as if it removed everything (removal.h) has
- * a request of its own in every session.  What is run are the bytes that were shown: arguments
- * that cannot be shown whole and as they are, or that are no JSON, are refused.
+ * a request of its own in every session, and calls of MCP servers ask in every session.  What
+ * is run are the bytes that were shown: arguments that cannot be shown whole and as they are,
+ * or that are no JSON, are refused.
  */
 #ifndef DAEMON_TURN_APPROVAL_H
 #define DAEMON_TURN_APPROVAL_H
@@ -28,6 +29,8 @@ struct approval_case {
 	const struct uuid *turn;
 	const struct session *session;
 	const struct item *call; /* pending, or started by us and not run */
+	bool writes;             /* it may change something */
+	bool asks;               /* a call that writes asks, whatever the session says */
 };
 
 /*

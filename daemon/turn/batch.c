@@ -2,6 +2,7 @@
 
 #include "daemon/turn/calls.h"
 #include "daemon/turn/questions.h"
+#include "daemon/turn/remote.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -21,13 +22,15 @@ struct slot {
 	struct err e;
 };
 
-static bool may_join(const struct run *r, const struct item *call)
+static bool may_join(struct run *r, const struct item *call)
 {
-	return call->kind == ITEM_TOOL_CALL && call->call_state == CALL_PENDING &&
-	       call->seq != r->starting && !tool_writes(call) && !tool_asks(call);
+	if (call->kind != ITEM_TOOL_CALL || call->call_state != CALL_PENDING ||
+	    call->seq == r->starting || tool_asks(call))
+		return false;
+	return remote_is(call) ? remote_reads(r, call) : !tool_writes(call);
 }
 
-size_t batch_size(const struct run *r, const struct item *call)
+size_t batch_size(struct run *r, const struct item *call)
 {
 	const struct item_list *list = &r->transcript.list;
 	const struct item *end = list->items + list->count;

@@ -1,6 +1,7 @@
 #include "daemon/turn/brief.h"
 
 #include "daemon/turn/offered.h"
+#include "daemon/turn/remote.h"
 #include "daemon/turn/summarise.h"
 #include "daemon/turn/system_prompt.h"
 
@@ -27,10 +28,10 @@ static size_t overhead(const struct model_prompt *p)
 	       p->image_count * IMAGE_TOKENS;
 }
 
-static int say_system(const struct run *r, struct brief *b, struct err *e)
+static int say_system(struct run *r, struct brief *b, struct err *e)
 {
 	b->system = (struct buf)BUF_INIT(SYSTEM_PROMPT_MAX);
-	b->prompt.tools = offered_tools(&b->prompt.tool_count);
+	b->prompt.tools = remote_offer(r, &b->prompt.tool_count);
 	system_prompt(&r->session, b->prompt.tools, b->prompt.tool_count, &b->system);
 	b->prompt.system = b->system.data;
 	return buf_failed(&b->system) ? err_set(e, ENOMEM, "no memory for a system prompt") : 0;

@@ -9,6 +9,7 @@
 #include "daemon/turn/batch.h"
 #include "daemon/turn/questions.h"
 #include "daemon/turn/queue.h"
+#include "daemon/turn/remote.h"
 #include "daemon/turn/render.h"
 #include "daemon/turn/run.h"
 #include "daemon/turn/tell.h"
@@ -109,6 +110,8 @@ int calls_run(struct run *r, const struct item *call, struct tool_outcome *ret, 
 		.ctx = &progress,
 	};
 
+	if (remote_is(call))
+		return remote_run(r, call, ret, e);
 	return tool_run(&context, call, ret, e);
 }
 
@@ -202,13 +205,21 @@ static enum round ask_person(struct run *r, const struct item *call, struct err 
 /* One that is to run, unless somebody has to allow it first, or it is not allowed. */
 static enum round approve_call(struct run *r, const struct item *call, struct err *e)
 {
-	const struct approval_case c = { r->conf->store, &r->job->tenant, &r->job->turn,
-		                         &r->session, call };
+	bool remote = remote_is(call);
+	struct approval_case c = { .store = r->conf->store,
+		                   .tenant = &r->job->tenant,
+		                   .turn = &r->job->turn,
+		                   .session = &r->session,
+		                   .call = call,
+		                   .writes = tool_writes(call),
+		                   .asks = remote };
 	struct request q = new_request(r, call);
 	enum approval approval = APPROVAL_REFUSE;
 	enum round round = ROUND_FAILED;
 	struct tool_outcome refusal;
 
+	if (remote && !remote_judge(r, call, &c.writes, &refusal))
+		return refuse_call(r, call, &refusal, e);
 	if (approval_of(&c, &q, &refusal, &approval, e))
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
 	switch (approval) {
@@ -239,7 +250,7 @@ enum round run_step_call(struct run *r, const struct item *call, struct err *e)
 	if (n > 1)
 		return batch_run(r, call, n, e);
 	if (call->call_state == CALL_STARTED && call->seq != r->starting) {
-		if (!tool_asks(call) && run_prove(r, e) != ROUND_AGAIN)
+		if (!tool_asks(call) && !remote_is(call) && run_prove(r, e) != ROUND_AGAIN)
 			return ROUND_FAILED;
 		tool_interrupted(call, &outcome);
 		return refuse_call(r, call, &outcome, e);

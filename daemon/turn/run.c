@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "daemon/turn/guard.h"
 #include "daemon/turn/queue.h"
+#include "daemon/turn/remote.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -89,6 +90,7 @@ static void forget(struct run *r)
 {
 	transcript_forget(&r->transcript);
 	context_release(&r->context);
+	remote_forget(r);
 }
 
 const struct engine engine_agent = { run_find_model, run_round, forget };

@@ -25,6 +25,7 @@ enum round {
 };
 
 struct engine;
+struct mcp_tools;
 
 struct run {
 	struct job *job;
@@ -35,7 +36,9 @@ struct run {
 	struct transcript transcript;
 	struct context context;
 	struct attached attached;
-	bool placed; /* what came with the turn is in the sandbox */
+	struct mcp_tools *remote;   /* remote.h; NULL = not asked for */
+	struct model_tool *offered; /* likewise */
+	bool placed;                /* what came with the turn is in the sandbox */
 
 	uint32_t starting; /* the call whose start we tried to commit and that we never ran; 0 =
 	                      none */

@@ -30,10 +30,13 @@ enum turns_code {
 	TURNS_LOOP,           /* the model repeats a call that fails */
 };
 
+struct mcp;
+
 struct turns_conf {
 	struct store *store;
 	struct sandboxes *sandboxes;
 	struct bus *bus;
+	struct mcp *mcp;       /* NULL = no MCP servers */
 	struct roster *roster; /* which models tenants may use; NULL = all */
 	unsigned int max_running;
 	unsigned int max_running_tenant;
