@@ -14,7 +14,6 @@
 #define REST_MS    15000U /* without a server that kept somebody waiting */
 
 struct session {
-	struct session *next;
 	struct uuid tenant;
 	size_t server;
 	char name[COURIER_SESSION_MAX + 1];    /* "" = it has none */
@@ -28,7 +27,7 @@ struct mcp {
 	int courier;
 	atomic_int_fast64_t last_id;
 	pthread_mutex_t lock; /* guards the sessions */
-	struct session *sessions;
+	struct session sessions[MCP_SESSIONS_MAX];
 	size_t count;
 	uint64_t uses;
 };
@@ -52,12 +51,6 @@ void mcp_free(struct mcp **at)
 
 	if (!m)
 		return;
-	while (m->sessions) {
-		struct session *s = m->sessions;
-
-		m->sessions = s->next;
-		free(s);
-	}
 	pthread_mutex_destroy(&m->lock);
 	free(m);
 	*at = NULL;
@@ -70,44 +63,28 @@ const struct mcp_servers *mcp_servers_of(const struct mcp *m)
 
 /* -- the table; with the lock held ------------------------------------------------------------ */
 
-static struct session **oldest(struct mcp *m)
-{
-	struct session **found = &m->sessions;
-
-	for (struct session **at = &m->sessions; *at; at = &(*at)->next)
-		if ((*at)->used < (*found)->used)
-			found = at;
-	return found;
-}
-
 static struct session *take_place(struct mcp *m)
 {
-	struct session *s;
+	struct session *oldest = &m->sessions[0];
 
-	if (m->count == MCP_SESSIONS_MAX) {
-		struct session **at = oldest(m);
-
-		s = *at;
-		*at = s->next;
-	} else {
-		s = malloc(sizeof(*s));
-		m->count++;
-	}
-	if (!s)
-		abort();
-	return s;
+	if (m->count < MCP_SESSIONS_MAX)
+		return &m->sessions[m->count++];
+	for (size_t i = 1; i < m->count; i++)
+		if (m->sessions[i].used < oldest->used)
+			oldest = &m->sessions[i];
+	return oldest;
 }
 
 static struct session *find(struct mcp *m, const struct uuid *tenant, size_t server)
 {
-	struct session *s = m->sessions;
+	struct session *s = NULL;
 
-	while (s && !(s->server == server && uuid_equal(&s->tenant, tenant)))
-		s = s->next;
+	for (size_t i = 0; i < m->count && !s; i++)
+		if (m->sessions[i].server == server && uuid_equal(&m->sessions[i].tenant, tenant))
+			s = &m->sessions[i];
 	if (!s) {
 		s = take_place(m);
-		*s = (struct session){ .next = m->sessions, .tenant = *tenant, .server = server };
-		m->sessions = s;
+		*s = (struct session){ .tenant = *tenant, .server = server };
 	}
 	s->used = ++m->uses;
 	return s;
