@@ -155,6 +155,8 @@ static int refused(const struct reception *r, struct err *e)
 
 	if (status == 404 && r->x->peer->session[0])
 		return err_set(e, MCP_EXPIRED, "the server does not know the session any more");
+	if (status == 400)
+		return err_set(e, MCP_BAD, "the server refuses the request (400)");
 	if (status == 401 || status == 403)
 		return err_set(e, MCP_REFUSED, "the server does not take the operator's token (%d)",
 		               status);

@@ -25,6 +25,7 @@ enum mcp_code {
 	MCP_CUT,         /* the answer, or what was to be one, ends too early */
 	MCP_REFUSED,     /* by a status of HTTP */
 	MCP_EXPIRED,     /* the session is not known there any more */
+	MCP_BAD,         /* 400: with some servers that is what MCP_EXPIRED is */
 	MCP_MALFORMED,   /* not HTTP, not JSON-RPC, or not MCP */
 	MCP_TOO_LARGE,
 	MCP_ERROR, /* an error of JSON-RPC; its text is the server's own */

@@ -264,7 +264,7 @@ int mcp_ask(struct mcp_use *u, const struct mcp_question *q, struct json **ret, 
 			return -1;
 		if (ask_once(u, &peer, q, ret, e) == 0)
 			return 0;
-		if (e->code != MCP_EXPIRED)
+		if (e->code != MCP_EXPIRED && !(q->repeatable && e->code == MCP_BAD))
 			return -1;
 		forget(u, &peer);
 		u->sent = false;

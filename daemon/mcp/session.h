@@ -37,11 +37,13 @@ struct mcp_use {
 struct mcp_question {
 	void (*write)(void *ctx, int64_t id, struct buf *out);
 	void *ctx;
+	bool repeatable; /* to ask twice is as good as once */
 };
 
 /*
  * Ask in the session, which is made when there is none; one that is not known there any more
- * is made anew, once, and the request repeated in it, which was not taken then.  *ret is the
+ * is made anew, once, and the request repeated in it, which was not taken then.  So is one
+ * that may be meant by MCP_BAD, if the request is repeatable.  *ret is the
  * "result" and what holds it, owned by the caller.  When the request is given up, because of
  * a cancel or the deadline, the server is told.
  */

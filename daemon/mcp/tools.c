@@ -213,7 +213,7 @@ static int list_server(struct listing *l, uint64_t deadline_ms, struct err *e)
 		             .server = l->server,
 		             .cancel = l->tools->cancel,
 		             .deadline_ms = deadline_ms };
-	const struct mcp_question q = { write_list, l };
+	const struct mcp_question q = { write_list, l, true };
 
 	for (int page = 0; page < MCP_PAGES_MAX; page++) {
 		auto_json struct json *message = NULL;

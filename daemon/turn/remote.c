@@ -118,6 +118,7 @@ static const char *code_name(int code)
 		{ MCP_CUT, "cut" },
 		{ MCP_REFUSED, "refused" },
 		{ MCP_EXPIRED, "refused" },
+		{ MCP_BAD, "refused" },
 		{ MCP_MALFORMED, "malformed" },
 		{ MCP_TOO_LARGE, "too_large" },
 		{ MCP_ERROR, "tool_error" },
@@ -132,13 +133,13 @@ static const char *code_name(int code)
 /* Not what a server answered itself, which says it as well as it can. */
 static int refuse(struct tool_outcome *ret, const struct err *cause, bool sent)
 {
-	bool unknown = sent && cause->code != MCP_ERROR && cause->code != MCP_REFUSED &&
-	               cause->code != MCP_EXPIRED;
+	const char *code = code_name(cause->code);
+	bool unknown = sent && cause->code != MCP_ERROR && strcmp(code, "refused") != 0;
 	auto_buf struct buf text = BUF_INIT(4096);
 
 	buf_addf(&text, "%s%s", cause->text,
 	         unknown ? "; the call may or may not have had an effect" : "");
-	return tool_refuse(ret, code_name(cause->code), text.data);
+	return tool_refuse(ret, code, text.data);
 }
 
 static void show(const struct mcp_result *got, struct tool_outcome *ret)
