@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIST_MS    8000U  /* for the list of one server */
+#define LIST_MS    8000U  /* for the list of one server, unless its calls have less */
 #define TURN_MS    20000U /* for those of all */
 #define SLOW_MS    2000U  /* who says nothing for longer is left alone for a while */
 #define CURSOR_MAX 1024   /* bytes */
@@ -266,14 +266,16 @@ static void get_server(struct mcp_tools *t, const struct mcp_turn *turn, size_t 
 {
 	const char *id = mcp_servers_of(turn->mcp)->v[i].id;
 	struct listing l = { .tools = t, .server = i, .first = t->n };
-	uint64_t began = clock_mono_ms();
+	unsigned int call_ms = mcp_servers_of(turn->mcp)->v[i].call_ms;
+	uint64_t began = clock_mono_ms(),
+		 own_end_ms = began + (call_ms < LIST_MS ? call_ms : LIST_MS);
 	struct err e = ERR_INIT;
 
 	if (mcp_is_resting(turn->mcp, &turn->tenant, i)) {
 		tell(turn, id, "did not answer a moment ago; its tools are not there");
 		return;
 	}
-	if (list_server(&l, began + LIST_MS < end_ms ? began + LIST_MS : end_ms, &e) < 0) {
+	if (list_server(&l, own_end_ms < end_ms ? own_end_ms : end_ms, &e) < 0) {
 		drop_from(t, l.first);
 		if (e.code == MCP_CANCELLED)
 			return;

@@ -174,11 +174,11 @@ class Raw:
 
 
 class Provider:
-    def __init__(self, tls=None):
+    def __init__(self, tls=None, port=0):
         self.acts, self.requests, self.lock = [], [], threading.Lock()
         self.connections = 0
         self.tls = tls
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.listener = socket.create_server(("127.0.0.1", port), backlog=64)
         self.port = self.listener.getsockname()[1]
         self.open = set()
         threading.Thread(target=self.accept, daemon=True).start()
@@ -241,6 +241,8 @@ class Provider:
         return Request(method, path, headers, body)
 
     def close(self):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)  # wakes who accepts up, and refuses from now on
         self.listener.close()
         for connection in list(self.open):
             with contextlib.suppress(OSError):
