@@ -23,7 +23,7 @@
 #define MCP_PAGES_MAX        16
 #define MCP_DESCRIPTION_MAX  2048              /* bytes; more is cut */
 #define MCP_SCHEMA_MAX       ((size_t)32768)   /* bytes; with more the tool is left out */
-#define MCP_TURN_BYTES_MAX   ((size_t)1 << 20) /* of descriptions and schemas */
+#define MCP_TURN_BYTES_MAX   ((size_t)1 << 18) /* of descriptions and schemas */
 
 struct mcp_tools;
 

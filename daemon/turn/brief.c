@@ -28,11 +28,15 @@ static size_t overhead(const struct model_prompt *p)
 	       p->image_count * IMAGE_TOKENS;
 }
 
+/* It tells of our own tools alone: what servers say of theirs is not ours to say. */
 static int say_system(struct run *r, struct brief *b, struct err *e)
 {
+	size_t own;
+	const struct model_tool *ours = offered_tools(&own);
+
 	b->system = (struct buf)BUF_INIT(SYSTEM_PROMPT_MAX);
 	b->prompt.tools = remote_offer(r, &b->prompt.tool_count);
-	system_prompt(&r->session, b->prompt.tools, b->prompt.tool_count, &b->system);
+	system_prompt(&r->session, ours, own, &b->system);
 	b->prompt.system = b->system.data;
 	return buf_failed(&b->system) ? err_set(e, ENOMEM, "no memory for a system prompt") : 0;
 }
