@@ -59,6 +59,7 @@ TYPES = {
     "boolean": lambda v: isinstance(v, bool),
     "null": lambda v: v is None,
     "integer": lambda v: isinstance(v, int) and not isinstance(v, bool),
+    "number": lambda v: isinstance(v, (int, float)) and not isinstance(v, bool),
 }
 
 
@@ -107,8 +108,8 @@ RULES = {
     "maxLength": lambda rule, v: not isinstance(v, str) or len(v) <= rule,
     "minItems": lambda rule, v: not isinstance(v, list) or len(v) >= rule,
     "maxItems": lambda rule, v: not isinstance(v, list) or len(v) <= rule,
-    "minimum": lambda rule, v: not TYPES["integer"](v) or v >= rule,
-    "maximum": lambda rule, v: not TYPES["integer"](v) or v <= rule,
+    "minimum": lambda rule, v: not TYPES["number"](v) or v >= rule,
+    "maximum": lambda rule, v: not TYPES["number"](v) or v <= rule,
     "required": lambda rule, v: not isinstance(v, dict) or all(key in v for key in rule),
 }
 

@@ -284,7 +284,8 @@ def test_a_session_has_defaults(acme):
     assert UUID7.match(made["id"])
     assert (made["model"], made["effort"], made["cwd"]) == ("demo", "medium", "/workspace")
     assert (made["title"], made["titleIsManual"], made["archived"]) == (None, False, False)
-    assert made["usage"] == {"input": 0, "output": 0, "cached": 0}
+    assert made["usage"] == {
+        "input": 0, "output": 0, "cached": 0, "reasoning": 0, "cost": None}
     assert acme.call("GET", f"/v1/sessions/{made['id']}") == made
     nulls = {"model": None, "cwd": None, "effort": None, "title": None}
     assert acme.call("POST", "/v1/sessions", nulls, 201)["title"] is None

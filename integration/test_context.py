@@ -274,11 +274,11 @@ def test_a_provider_that_finds_it_too_long(client, provider):
     assert [is_summary(r) for r in provider.requests] == [False, True, False]
     provider.will(OVERFLOW, "text", OVERFLOW)
     outcome = client.run(session, f"five {LONG[:3000]}")
-    assert (outcome.status, outcome.error["code"]) == ("failed", "model_failed")
+    assert (outcome.status, outcome.error["code"]) == ("failed", "context_overflow")
     assert "does not fit" in outcome.error["message"] and len(provider.requests) == 3
     provider.will(OVERFLOW)
     outcome = client.run(client.session(model="chat-completions"), "alone")
-    assert (outcome.status, outcome.error["code"]) == ("failed", "model_failed")
+    assert (outcome.status, outcome.error["code"]) == ("failed", "context_overflow")
     assert len(provider.requests) == 1, "there is nothing to summarise"
 
 

@@ -6,6 +6,7 @@ The provider is integration/provider/server.py, which speaks HTTP on loopback.
 import json
 import re
 import time
+from email.utils import formatdate
 
 import pytest
 
@@ -166,6 +167,26 @@ def test_a_fault_that_passes_is_tried_again(client, provider, fault):
     assert provider.requests[0].raw == provider.requests[1].raw
 
 
+@pytest.mark.parametrize("dialect,fault", [
+    ("responses", Play("failed")), ("responses", Play("error")), ("responses", Play("cut")),
+    ("responses", Play("typeless")), ("messages", Play("only-pings")), ("messages", Play("cut")),
+    ("messages", Play("no-stop")), ("messages", Play("sequence", cut=700))],
+    ids=lambda v: v if isinstance(v, str) else v.name)
+@pytest.mark.parametrize("piece", [1, None], ids=["bytes", "whole"])
+def test_a_fault_inside_a_stream(client, provider, dialect, fault, piece):
+    """Whatever pieces it comes in."""
+    provider.will(Play(fault.name, piece, fault.cut), "text")
+    outcome = ask(client, dialect)
+    assert outcome.status == "completed" and outcome.text == "Grüße, Welt \U0001f30d\n"
+    assert len(provider.requests) == 2
+
+
+def test_an_answer_without_a_role(client, provider):
+    provider.will("no-role")
+    assert ask(client, "chat-completions").status == "completed"
+    assert len(provider.requests) == 1
+
+
 def test_retry_after_is_kept_to(client, provider):
     provider.will(Say(429, "", headers=(("Retry-After", "2"),)), "text")
     before = time.monotonic()
@@ -173,8 +194,18 @@ def test_retry_after_is_kept_to(client, provider):
     assert time.monotonic() - before >= 2
 
 
-def test_who_asks_for_an_hour_is_not_waited_for(client, provider):
-    provider.will(Say(429, "", headers=(("Retry-After", "3600"),)))
+def test_retry_after_as_a_date(client, provider):
+    date = formatdate(time.time() + 3, usegmt=True)
+    provider.will(Say(529, "", headers=(("Retry-After", date),)), "text")
+    before = time.monotonic()
+    assert ask(client, "messages").status == "completed"
+    assert time.monotonic() - before > 1, "the date was not heeded"
+
+
+@pytest.mark.parametrize("after", ["3600", formatdate(time.time() + 36000, usegmt=True)],
+                         ids=["seconds", "date"])
+def test_who_asks_for_an_hour_is_not_waited_for(client, provider, after):
+    provider.will(Say(429, "", headers=(("Retry-After", after),)))
     outcome = ask(client, "messages")
     assert outcome.status == "failed" and outcome.error["code"] == "model_failed"
     assert len(provider.requests) == 1
@@ -223,9 +254,23 @@ def test_a_connection_is_used_again(client, provider):
 # --- what does not pass ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dialect,fault,words", [
+    ("chat-completions",
+     Say(400, {"error": {"code": "context_length_exceeded", "message": "too long"}}),
+     "does not fit into the model's context (HTTP 400): too long"),
+    ("chat-completions", Say(413, ""), "does not fit into the model's context (HTTP 413)"),
+    ("responses", Play("context"), "does not fit into the model's context"),
+    ("messages", Play("context"), "does not fit into the model's context")],
+    ids=["400", "413", "responses", "messages"])
+def test_a_context_that_overflows(client, provider, dialect, fault, words):
+    """It has a name, and trying again would not help."""
+    provider.will(fault)
+    outcome = ask(client, dialect)
+    assert outcome.status == "failed" and outcome.error["code"] == "context_overflow"
+    assert words in outcome.error["message"] and len(provider.requests) == 1
+
+
 @pytest.mark.parametrize("fault,words", [
-    pytest.param(Say(400, {"error": {"code": "context_length_exceeded", "message": "too long"}}),
-                 "does not fit into the model's context (HTTP 400): too long", id="context"),
     pytest.param(Say(401, {"error": {"message": "bad key"}}), "denies access", id="401"),
     pytest.param(Say(429, {"error": {"code": "insufficient_quota", "message": "pay"}}),
                  "look at key and account (HTTP 429)", id="quota"),
@@ -274,14 +319,18 @@ def test_a_slow_answer_is_one(client, provider):
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_cancelling_closes_the_connection(client, provider, dialect):
-    hang = provider.will(Hang())
-    turn = client.start(client.session(model=dialect), "wait")
-    assert hang.began.wait(20)
-    before = time.monotonic()
-    assert client.call("POST", f"/v1/turns/{turn}/cancel")["status"] == "cancelled"
-    assert hang.gone.wait(10)
-    assert hang.gone_at - before < 2, "measured beside a machine that may be slow"
-    assert len(provider.requests) == 1
+    """Within 100 ms; the fastest of some counts, because the machine may have more to do."""
+    took = []
+    for _ in range(5):
+        hang = provider.will(Hang())
+        turn = client.start(client.session(model=dialect), "wait")
+        assert hang.began.wait(20)
+        before = time.monotonic()
+        assert client.call("POST", f"/v1/turns/{turn}/cancel")["status"] == "cancelled"
+        assert hang.gone.wait(10)
+        took.append(hang.gone_at - before)
+        assert len(provider.requests) == 1
+    assert min(took) < 0.1 and max(took) < 2, took
 
 
 def test_cancelling_between_attempts(client, provider):

@@ -239,7 +239,7 @@ def test_a_name_that_nobody_answers(make_daemon, provider):
         return int(process.status("Threads"))
 
     session = client.session(model="lost")
-    slowest = 0
+    slowest, fastest = 0, 60
     waiting = client.start(session, "wait")
     eventually(lambda: names.questions, 20, "a question")
     assert ask(client, "near").status == "completed"
@@ -253,8 +253,10 @@ def test_a_name_that_nobody_answers(make_daemon, provider):
         began = time.monotonic()
         assert client.call("POST", f"/v1/turns/{turn}/cancel")["status"] == "cancelled"
         slowest = max(slowest, time.monotonic() - began)
+        fastest = min(fastest, time.monotonic() - began)
         assert threads() <= 52, "threads that look names up are not bounded"
     assert slowest < 2, "a cancel waited for the name"
+    assert fastest < 0.1, "no cancel was as fast as it is to be"
     assert threads() > 40, "no thread was left waiting: this test shows nothing"
     names.close()
     daemon.kill()

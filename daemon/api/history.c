@@ -67,6 +67,7 @@ static struct json *turn_json(const struct turn *t, const struct item_list *list
 	json_put_time(o, "createdAt", t->created_ms);
 	json_put_time(o, "startedAt", t->started_ms);
 	json_put_time(o, "finishedAt", t->finished_ms);
+	public_put_usage(o, t);
 	if (t->error_code[0])
 		json_put(o, "error", error_json(t));
 	else

@@ -4,6 +4,7 @@
 #include "common/utf8.h"
 #include "daemon/tool/output.h"
 #include "daemon/turn/redact.h"
+#include "daemon/turn/render.h"
 
 #include <string.h>
 
@@ -83,6 +84,13 @@ void public_put_attachments(struct json *o, const struct turn *t)
 	if (!t->attachments || json_parse(t->attachments, strlen(t->attachments), &list, &e))
 		list = json_new_array();
 	json_put(o, "attachments", list);
+}
+
+void public_put_usage(struct json *o, const struct turn *t)
+{
+	json_put(o, "usage",
+	         usage_json(t->input_tokens, t->output_tokens, t->cached_tokens,
+	                    t->reasoning_tokens, t->cost_nano));
 }
 
 struct json *public_details(const struct item *result)

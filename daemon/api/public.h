@@ -41,6 +41,9 @@ void public_put_arguments(struct json *o, const char *key, const struct item *ca
 /* "attachments": what came with the turn, but for its bytes. */
 void public_put_attachments(struct json *o, const struct turn *t);
 
+/* "usage": what the turn used so far. */
+void public_put_usage(struct json *o, const struct turn *t);
+
 /* What a tool call came to; NULL when that is not known.  Owned by the caller. */
 struct json *public_details(const struct item *result);
 

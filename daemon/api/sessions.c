@@ -16,7 +16,7 @@
 struct json *api_session_json(const struct session *s)
 {
 	const struct model *m = model_find(s->model);
-	struct json *o = json_new_object(), *usage = json_new_object();
+	struct json *o = json_new_object();
 
 	json_put_str(o, "id", s->id.text);
 	json_put_time(o, "createdAt", s->created_ms);
@@ -33,10 +33,9 @@ struct json *api_session_json(const struct session *s)
 	json_put_str(o, "title", s->title[0] ? s->title : NULL);
 	json_put_bool(o, "titleIsManual", s->title_is_manual);
 	json_put_bool(o, "archived", s->archived);
-	json_put_int(usage, "input", (int64_t)s->input_tokens);
-	json_put_int(usage, "output", (int64_t)s->output_tokens);
-	json_put_int(usage, "cached", (int64_t)s->cached_tokens);
-	json_put(o, "usage", usage);
+	json_put(o, "usage",
+	         usage_json(s->input_tokens, s->output_tokens, s->cached_tokens,
+	                    s->reasoning_tokens, s->cost_nano));
 	return o;
 }
 

@@ -26,6 +26,7 @@ static struct json *turn_json(const struct turn *t, size_t input_len)
 	json_put_time(o, "createdAt", t->created_ms);
 	json_put_time(o, "startedAt", t->started_ms);
 	json_put_time(o, "finishedAt", t->finished_ms);
+	public_put_usage(o, t);
 	if (t->error_code[0]) {
 		error = json_new_object();
 		json_put_str(error, "code", t->error_code);
@@ -243,13 +244,13 @@ static struct json *tool_json(const struct item *result)
 	return o;
 }
 
-static struct json *completion_json(void)
+static struct json *completion_json(const struct turn *t)
 {
 	struct json *o = json_new_object();
 
 	json_put_str(o, "status", "completed");
 	json_put_null(o, "reason");
-	json_put_int(o, "reasoningTokens", 0);
+	json_put_int(o, "reasoningTokens", (int64_t)t->reasoning_tokens);
 	return o;
 }
 
@@ -273,7 +274,7 @@ static struct json *output_json(const struct turn *t, const struct item_list *li
 	json_put_str(o, "responseId", id);
 	json_put_strn(o, "assistantText", answer ? answer->body : "", fits);
 	json_put_bool(o, "assistantTextTruncated", answer && fits < answer->body_len);
-	json_put(o, "completion", completion_json());
+	json_put(o, "completion", completion_json(t));
 	json_put(o, "tools", tools);
 	return o;
 }

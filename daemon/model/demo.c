@@ -189,7 +189,7 @@ int demo_respond(const struct item_list *transcript, const struct model_sink *si
 
 	if (transcript->count == 0)
 		return err_set(e, MODEL_FAILED, "the transcript is empty");
-	*ret = (struct model_answer){ 0 };
+	*ret = (struct model_answer){ .cost_nano = -1 };
 	for (size_t i = 0; i < transcript->count; i++)
 		ret->input_tokens += (transcript->items[i].body_len + 3) / 4;
 	last = &transcript->items[transcript->count - 1];

@@ -83,7 +83,7 @@ int model_respond(const struct model *m, const struct model_prompt *prompt,
                   const struct model_sink *sink, struct cancel *cancel, struct model_answer *ret,
                   struct err *e)
 {
-	*ret = (struct model_answer){ 0 };
+	*ret = (struct model_answer){ .cost_nano = -1 };
 	if (cancel_fired(cancel))
 		return err_set(e, MODEL_CANCELLED, "cancelled");
 	if (m == &demo)

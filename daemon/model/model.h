@@ -51,6 +51,7 @@ struct model_answer {
 	struct item_list items;
 
 	uint64_t input_tokens, output_tokens, cached_tokens, reasoning_tokens;
+	int64_t cost_nano; /* billionths of the prices' currency; -1 = they are not declared */
 };
 
 /*

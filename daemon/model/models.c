@@ -15,6 +15,7 @@
 #define IDLE_STANDARD 300 /* seconds */
 #define IDLE_MAX      3600
 #define TOKENS_MAX    100000000
+#define COST_MAX      9007199254740991.0 /* billionths: what JSON numbers hold exactly */
 #define PRICE_MAX     1000000.0
 #define PATH_SIZE     96
 
@@ -367,6 +368,22 @@ void models_origin(const struct declared_model *m, char ret[MODEL_CREDENTIAL_SIZ
 		                      m->model };
 
 	hash_words(words, ARRAY_LEN(words), ret);
+}
+
+#define NANO_PER_MICRO 1000
+
+/* A price per million tokens is one of millionths per token. */
+int64_t models_cost(const struct declared_model *m, const struct usage *usage)
+{
+	uint64_t cached = usage->cached < usage->input ? usage->cached : usage->input;
+	double price = m->cached_price < 0 ? m->input_price : m->cached_price, cost;
+
+	if (m->input_price < 0)
+		return -1;
+	cost = (double)(usage->input - cached) * m->input_price + (double)cached * price +
+	       (double)usage->output * m->output_price;
+	return cost < COST_MAX / NANO_PER_MICRO ? (int64_t)(cost * NANO_PER_MICRO + 0.5)
+	                                        : (int64_t)COST_MAX;
 }
 
 void models_free(struct models **m)

@@ -71,6 +71,9 @@ void models_credential(const struct declared_model *m, char ret[MODEL_CREDENTIAL
 /* Which reasoning it takes back: that of the same model, of the same account. */
 void models_origin(const struct declared_model *m, char ret[MODEL_CREDENTIAL_SIZE]);
 
+/* What an answer cost, in billionths of the prices' currency; -1 = there are no prices. */
+int64_t models_cost(const struct declared_model *m, const struct usage *usage);
+
 /* "chat-completions" and the like. */
 const char *dialect_name(enum dialect dialect);
 

@@ -175,6 +175,7 @@ static int ask(struct attempt *a, const struct buf *body, struct err *e)
 
 static void give(struct attempt *a, struct model_answer *ret)
 {
+	ret->cost_nano = models_cost(a->model, &a->answer.usage);
 	ret->input_tokens = a->answer.usage.input;
 	ret->output_tokens = a->answer.usage.output;
 	ret->cached_tokens = a->answer.usage.cached;
@@ -280,7 +281,7 @@ int provider_respond(const struct provider *p, const struct model_prompt *prompt
 		                       .wait = { .cancel = cancel },
 		                       .head = { .retry_after = -1 } };
 
-	*ret = (struct model_answer){ 0 };
+	*ret = (struct model_answer){ .cost_nano = -1 };
 	models_origin(m, origin);
 	if (prompt_write(prompt, &to, &body, e) < 0)
 		return -1;

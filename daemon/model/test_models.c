@@ -132,11 +132,70 @@ static void a_whole_model(void **state)
 	models_free(&m);
 }
 
-static void every_fault_is_told(void **state)
+static void what_an_answer_costs(void **state)
 {
 	static const struct {
-		const char *text, *faults;
+		double input, output, cached;
+		struct usage usage;
+		int64_t nano;
 	} cases[] = {
+		{ -1, -1, -1, { .input = 1 }, -1 },
+		{ 3, 15, 0.3, { .input = 0 }, 0 },
+		{ 3,
+		  15,
+		  0.3,
+		  { .input = 100, .cached = 40, .output = 10, .reasoning = 9 },
+		  342000 },
+		{ 3, 15, -1, { .input = 100, .cached = 40, .output = 10 }, 450000 },
+		{ 3, 0, 0, { .input = 1, .cached = 2 }, 0 },
+		{ 0.0005, 0, 0, { .input = 1 }, 1 },
+		{ 1000000, 0, 0, { .input = UINT64_MAX }, 9007199254740991 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		const struct declared_model m = { .input_price = cases[i].input,
+			                          .output_price = cases[i].output,
+			                          .cached_price = cases[i].cached };
+
+		assert_int_equal(models_cost(&m, &cases[i].usage), cases[i].nano);
+	}
+}
+
+struct file {
+	const char *text, *faults;
+};
+
+static void load_and_free(const struct file *file)
+{
+	struct models *m = load(file->text, file->faults);
+
+	assert_int_equal(m != NULL, !*file->faults);
+	models_free(&m);
+}
+
+static void what_is_wrong_about_reasoning(void **state)
+{
+	static const struct file cases[] = {
+		{ HEAD URL REST ",\"reasoning\":{\"efforts\":[\"low\",\"minimal\",1,\"low\"],"
+		                "\"budget\":true,\"summaries\":true}}]}",
+		  "models[0].reasoning.efforts[1]: must be none, low, medium, high, xhigh or max\n"
+		  "models[0].reasoning.efforts[2]: must be none, low, medium, high, xhigh or max\n"
+		  "models[0].reasoning.efforts[3]: stands there already\n"
+		  "models[0].reasoning.budget: is for messages only, and instead of efforts\n"
+		  "models[0].reasoning.summaries: is for responses, and for messages without a "
+		  "budget\n" },
+		{ HEAD URL REST ",\"reasoning\":{\"budget\":true}}]}", "" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		load_and_free(&cases[i]);
+}
+
+static void every_fault_is_told(void **state)
+{
+	static const struct file cases[] = {
 		{ "{", "@/models.json: line 1, column 2: the text ends too early\n" },
 		{ "{\"version\":2,\"models\":[]}",
 		  "version: must be 1\nmodels: 0 entries, must be 1 to 64\n" },
@@ -184,27 +243,14 @@ static void every_fault_is_told(void **state)
 		  "models[0].prices.output: required field is missing\n"
 		  "models[0].prices.input: must be 0 to 1000000\n"
 		  "models[0].idleSeconds: must be 1 to 3600\n" },
-		{ HEAD URL REST ",\"reasoning\":{\"efforts\":[\"low\",\"minimal\",1,\"low\"],"
-		                "\"budget\":true,\"summaries\":true}}]}",
-		  "models[0].reasoning.efforts[1]: must be none, low, medium, high, xhigh or max\n"
-		  "models[0].reasoning.efforts[2]: must be none, low, medium, high, xhigh or max\n"
-		  "models[0].reasoning.efforts[3]: stands there already\n"
-		  "models[0].reasoning.budget: is for messages only, and instead of efforts\n"
-		  "models[0].reasoning.summaries: is for responses, and for messages without a "
-		  "budget\n" },
-		{ HEAD URL REST ",\"reasoning\":{\"budget\":true}}]}", "" },
 		{ HEAD URL REST "},{\"id\":\"a\",\"label\":\"A\",\"api\":\"messages\"," URL REST
 		                "}]}",
 		  "models[1].id: the same id as of a model before it\n" },
 	};
 
 	(void)state;
-	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-		struct models *m = load(cases[i].text, cases[i].faults);
-
-		assert_int_equal(m != NULL, !*cases[i].faults);
-		models_free(&m);
-	}
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		load_and_free(&cases[i]);
 }
 
 /* Whatever case and place the words have. */
@@ -259,9 +305,12 @@ static void the_example_is_good(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_an_answer_costs),
 		cmocka_unit_test_setup_teardown(a_whole_model, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(the_example_is_good, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(no_header_carries_a_key, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(what_is_wrong_about_reasoning, begin_world,
+		                                end_world),
 		cmocka_unit_test_setup_teardown(every_fault_is_told, begin_world, end_world),
 	};
 

@@ -388,12 +388,38 @@ static void a_message_is_one_bounded_line(void **state)
 	assert_true(strlen(e.text) < 400);
 }
 
+/* Wherever a stream is cut, what came is only an answer once it has said that it ends. */
+static void every_cut_is_noticed(void **state)
+{
+	static const char *const directories[] = { "chat-completions", "responses", "messages" };
+
+	(void)state;
+	for (enum dialect dialect = DIALECT_CHAT; dialect <= DIALECT_MESSAGES; dialect++) {
+		auto_buf struct buf log = BUF_INIT(1 << 20);
+		auto_free char *data = NULL;
+		struct script s = { .dialect = dialect };
+		size_t len, whole = 0;
+
+		read_file(directories[dialect], "text", ".sse", &data, &len);
+		s.data = data;
+		for (s.len = 0; s.len < len; s.len++) {
+			play(&s, s.len, 1, &log);
+			whole += log.data && strstr(log.data, "stop end");
+			if (!whole && (!log.data || !strstr(log.data, "fault cut: ")))
+				fail_msg("%s, %zu bytes: %s", directories[dialect], s.len,
+				         log.data ? log.data : "");
+		}
+		assert_true(whole <= len / 2);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(chat_completions),
 		cmocka_unit_test(responses),
 		cmocka_unit_test(messages),
+		cmocka_unit_test(every_cut_is_noticed),
 		cmocka_unit_test(calls_are_bounded),
 		cmocka_unit_test(a_line_is_bounded),
 		cmocka_unit_test(an_event_of_many_lines_is_bounded),

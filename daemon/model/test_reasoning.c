@@ -11,8 +11,10 @@
 
 static void think(struct item_list *list, const char *origin, const char *opaque)
 {
-	struct item *item = add(list, ITEM_REASONING, "what people read", "");
+	struct item *item;
 
+	add(list, ITEM_REASONING, "what people read", "");
+	item = &list->items[list->count - 1];
 	(void)snprintf(item->origin, sizeof(item->origin), "%s", origin);
 	item->opaque = strdup(opaque);
 	item->opaque_len = strlen(opaque);

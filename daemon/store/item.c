@@ -233,23 +233,39 @@ static int64_t tokens(uint64_t n)
 	return (int64_t)(n < TOKENS_MAX ? n : TOKENS_MAX);
 }
 
+/* Null is not known, and with something that is, it is that. */
+#define COUNT                                                           \
+	"input_tokens = least(input_tokens + $2, $7), "                 \
+	"output_tokens = least(output_tokens + $3, $7), "               \
+	"cached_tokens = least(cached_tokens + $4, $7), "               \
+	"reasoning_tokens = least(reasoning_tokens + $5, $7), "         \
+	"cost_nano = CASE WHEN $6::bigint IS NULL THEN cost_nano ELSE " \
+	"least(coalesce(cost_nano, 0) + $6, $7) END"
+
 int item_count_tokens(struct pg *pg, const struct uuid *turn, const struct turn_step *step,
                       struct err *e)
 {
-	int n;
+	bool priced = step->cost_nano >= 0;
+	const struct pg_param params[] = {
+		pg_uuid(turn),
+		pg_int(tokens(step->input_tokens)),
+		pg_int(tokens(step->output_tokens)),
+		pg_int(tokens(step->cached_tokens)),
+		pg_int(tokens(step->reasoning_tokens)),
+		priced ? pg_int(tokens((uint64_t)step->cost_nano)) : pg_text(NULL),
+		pg_int((int64_t)TOKENS_MAX),
+	};
 
 	if (!step->input_tokens && !step->output_tokens && !step->cached_tokens)
 		return 0;
-	n = pg_exec(pg,
-	            "UPDATE app.session SET input_tokens = least(input_tokens + $2, $5), "
-	            "output_tokens = least(output_tokens + $3, $5), "
-	            "cached_tokens = least(cached_tokens + $4, $5) "
-	            "WHERE id = (SELECT session FROM app.turn WHERE id = $1)",
-	            PG_PARAMS(pg_uuid(turn), pg_int(tokens(step->input_tokens)),
-	                      pg_int(tokens(step->output_tokens)),
-	                      pg_int(tokens(step->cached_tokens)), pg_int((int64_t)TOKENS_MAX)),
-	            e);
-	return n < 0 ? -1 : 0;
+	if (pg_exec(pg, "UPDATE app.turn SET " COUNT " WHERE id = $1", params, ARRAY_LEN(params),
+	            e) < 0 ||
+	    pg_exec(pg,
+	            "UPDATE app.session SET " COUNT
+	            " WHERE id = (SELECT session FROM app.turn WHERE id = $1)",
+	            params, ARRAY_LEN(params), e) < 0)
+		return -1;
+	return 0;
 }
 
 static int append(struct pg *pg, void *ctx, struct err *e)

@@ -11,6 +11,9 @@
 	"archived, input_tokens, output_tokens, cached_tokens, approvals, planning, credential, " \
 	"instructions"
 
+/* Of what only counting changes. */
+#define COUNTED ", reasoning_tokens, coalesce(cost_nano, -1)"
+
 /* -- reading -- */
 
 static int decode(struct pg_rows *rows, int row, struct session *ret, struct err *e)
@@ -31,6 +34,8 @@ static int decode(struct pg_rows *rows, int row, struct session *ret, struct err
 	ret->planning = pg_get_bool(rows, row, 13);
 	pg_get_text(rows, row, 14, ret->credential, sizeof(ret->credential));
 	pg_get_text(rows, row, 15, ret->instructions, sizeof(ret->instructions));
+	ret->reasoning_tokens = (uint64_t)pg_get_int(rows, row, 16);
+	ret->cost_nano = pg_get_int(rows, row, 17);
 	return pg_rows_check(rows, "session", e);
 }
 
@@ -43,14 +48,14 @@ int session_find_key(struct pg *pg, const struct client_request *key, struct ses
 
 	*ret_found = false;
 	if (pg_query(pg,
-	             "SELECT " COLUMNS ", request_digest = $2 FROM app.session "
+	             "SELECT " COLUMNS COUNTED ", request_digest = $2 FROM app.session "
 	             "WHERE client_request = $1",
 	             PG_PARAMS(pg_uuid(&key->id), pg_bytes(key->digest, sizeof(key->digest))),
 	             &rows, e) < 0)
 		return -1;
 	if (pg_rows_count(rows) == 0)
 		return 0;
-	if (!pg_get_bool(rows, 0, 16))
+	if (!pg_get_bool(rows, 0, 18))
 		return err_set(e, STORE_KEY_REUSED,
 		               "this client request id was used before with another input");
 	*ret_found = true;
@@ -105,6 +110,7 @@ static int insert(struct pg *pg, void *ctx, struct err *e)
 	bool existing = false;
 
 	c->out = *c->in;
+	c->out.cost_nano = -1;
 	if (c->key && session_find_key(pg, c->key, &c->out, &existing, e) < 0)
 		return -1;
 	if (existing)
@@ -134,7 +140,7 @@ int session_read(struct pg *pg, const struct uuid *id, struct session *ret, stru
 {
 	auto_rows struct pg_rows *rows = NULL;
 
-	if (pg_query(pg, "SELECT " COLUMNS " FROM app.session WHERE id = $1",
+	if (pg_query(pg, "SELECT " COLUMNS COUNTED " FROM app.session WHERE id = $1",
 	             PG_PARAMS(pg_uuid(id)), &rows, e) < 0)
 		return -1;
 	if (pg_rows_count(rows) == 0)
@@ -147,7 +153,7 @@ int session_get(struct store *s, const struct uuid *tenant, const struct uuid *i
 {
 	auto_rows struct pg_rows *rows = NULL;
 	struct session found;
-	const struct query q = { "SELECT " COLUMNS " FROM app.session WHERE id = $1",
+	const struct query q = { "SELECT " COLUMNS COUNTED " FROM app.session WHERE id = $1",
 		                 PG_PARAMS(pg_uuid(id)) };
 
 	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
@@ -186,7 +192,7 @@ static int select_page(struct store *s, const struct uuid *tenant, const struct 
 	const struct query q = { sql, params, first ? 1 : 3 };
 
 	(void)snprintf(sql, sizeof(sql),
-	               "SELECT " COLUMNS " FROM app.session WHERE %s%s "
+	               "SELECT " COLUMNS COUNTED " FROM app.session WHERE %s%s "
 	               "ORDER BY updated_ms DESC, id DESC LIMIT $1",
 	               condition(page->filter),
 	               first ? "" : " AND (updated_ms, id) < ($2, $3::uuid)");

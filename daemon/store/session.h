@@ -26,6 +26,8 @@ struct session {
 	bool planning;      /* only what reads is run */
 	uint64_t input_tokens, output_tokens, cached_tokens;
 	char instructions[SESSION_INSTRUCTIONS_MAX + 1]; /* to the model; "" = none */
+	uint64_t reasoning_tokens; /* of output_tokens */
+	int64_t cost_nano;         /* billionths of the prices' currency; -1 = not known */
 };
 
 /* What makes a request happen once, however often it is sent. */

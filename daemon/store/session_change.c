@@ -197,6 +197,8 @@ static void inherit(struct job *j, struct session *source)
 	source->updated_ms = j->in->updated_ms;
 	source->archived = false;
 	source->input_tokens = source->output_tokens = source->cached_tokens = 0;
+	source->reasoning_tokens = 0;
+	source->cost_nano = -1;
 	if (f->title) {
 		(void)snprintf(source->title, sizeof(source->title), "%s", f->title);
 		source->title_is_manual = *f->title != '\0';

@@ -35,9 +35,11 @@ void turn_release(struct turn *t)
 
 /* -- reading -- */
 
+#define COUNTED \
+	"input_tokens, output_tokens, cached_tokens, reasoning_tokens, coalesce(cost_nano, -1)"
 #define COLUMNS                                                                          \
 	"id, session, client_request, state, cancel_requested, created_ms, started_ms, " \
-	"finished_ms, error_code, error, input, attachments, attachment_bytes"
+	"finished_ms, error_code, error, input, attachments, attachment_bytes, " COUNTED
 
 int turn_get_state(struct pg_rows *rows, int row, int column, enum turn_state *ret, struct err *e)
 {
@@ -69,6 +71,11 @@ static int decode(struct pg_rows *rows, int row, struct turn *ret, struct err *e
 	pg_get_text(rows, row, 8, ret->error_code, sizeof(ret->error_code));
 	pg_get_text(rows, row, 9, ret->error, sizeof(ret->error));
 	ret->attachment_bytes = (size_t)pg_get_int(rows, row, 12);
+	ret->input_tokens = (uint64_t)pg_get_int(rows, row, 13);
+	ret->output_tokens = (uint64_t)pg_get_int(rows, row, 14);
+	ret->cached_tokens = (uint64_t)pg_get_int(rows, row, 15);
+	ret->reasoning_tokens = (uint64_t)pg_get_int(rows, row, 16);
+	ret->cost_nano = pg_get_int(rows, row, 17);
 	if (pg_rows_check(rows, "turn", e) < 0)
 		return -1;
 	ret->input = pg_get_bytes(rows, row, 10, &len);
@@ -122,7 +129,7 @@ int turn_each_unfinished(struct store *s, const struct uuid *tenant,
 #define SHOWN                                                                              \
 	"id, session, client_request, state, cancel_requested, created_ms, started_ms, "   \
 	"finished_ms, error_code, error, substring(input from 1 for 65536), attachments, " \
-	"attachment_bytes"
+	"attachment_bytes, " COUNTED
 _Static_assert(TURN_INPUT_SHOWN == 65536, "as in SHOWN");
 
 static int select_page(struct store *s, const struct uuid *tenant, const struct turn_page *page,
@@ -308,6 +315,7 @@ static int put_row(struct pg *pg, struct turn *t, struct err *e)
 	             &rows, e) < 0)
 		return -1;
 	t->created_ms = pg_get_ms(rows, 0, 0);
+	t->cost_nano = -1;
 	return pg_rows_check(rows, "turn", e);
 }
 

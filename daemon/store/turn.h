@@ -35,6 +35,9 @@ struct turn {
 	uint64_t finished_ms; /* 0 = not yet */
 	char error_code[64];  /* "" = none */
 	char error[TURN_ERROR_MAX + 1];
+	uint64_t input_tokens, output_tokens, cached_tokens;
+	uint64_t reasoning_tokens;         /* of output_tokens */
+	int64_t cost_nano;                 /* as in struct session */
 	char *input;                       /* owned; UTF-8 without NUL */
 	char *attachments;                 /* owned; JSON array of what came with it, or NULL */
 	size_t attachment_bytes;           /* all together */
@@ -203,12 +206,14 @@ struct turn_step {
 	struct item *items;
 	size_t count;
 	uint64_t input_tokens, output_tokens, cached_tokens;
-	uint32_t first; /* the seq that the first item must get, else STORE_CONFLICT; 0 = any */
+	uint64_t reasoning_tokens;
+	int64_t cost_nano; /* -1 = not known */
+	uint32_t first;    /* the seq that the first item must get, else STORE_CONFLICT; 0 = any */
 };
 
 /*
- * Append items (seq is assigned, and sealed) and count the tokens for the session, in one
- * transaction; only to a running turn.  Calls must be pending; results come only
+ * Append items (seq is assigned, and sealed) and count the tokens for turn and session, in
+ * one transaction; only to a running turn.  Calls must be pending; results come only
  * through turn_finish_call().  STORE_TENANT_FULL.
  */
 int turn_append(struct store *s, const struct uuid *tenant, const struct uuid *turn,

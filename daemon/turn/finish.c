@@ -139,8 +139,8 @@ static const struct failure {
 	{ TURNS_TOO_MANY_STEPS, "turn_step_limit", NULL },
 	{ TURNS_LOOP, "loop_detected", NULL },
 	{ TURNS_NOT_ATTACHED, "attachment_not_written", NULL },
+	{ MODEL_CONTEXT, "context_overflow", NULL },
 	{ MODEL_FAILED, "model_failed", NULL },
-	{ MODEL_CONTEXT, "model_failed", NULL },
 	{ STORE_TENANT_FULL, "tenant_storage_full", NULL },
 	{ 0, "internal_error", "the server failed; its log names the cause beside this turn's id" },
 };

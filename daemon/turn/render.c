@@ -13,6 +13,27 @@ void json_put_time(struct json *o, const char *key, uint64_t wall_ms)
 	json_put_str(o, key, wall_ms ? text : NULL);
 }
 
+void json_put_cost(struct json *o, const char *key, int64_t nano)
+{
+	if (nano < 0)
+		json_put_null(o, key);
+	else
+		json_put_double(o, key, (double)nano / 1e9);
+}
+
+struct json *usage_json(uint64_t input, uint64_t output, uint64_t cached, uint64_t reasoning,
+                        int64_t cost_nano)
+{
+	struct json *o = json_new_object();
+
+	json_put_int(o, "input", (int64_t)input);
+	json_put_int(o, "output", (int64_t)output);
+	json_put_int(o, "cached", (int64_t)cached);
+	json_put_int(o, "reasoning", (int64_t)reasoning);
+	json_put_cost(o, "cost", cost_nano);
+	return o;
+}
+
 struct json *request_json(const struct request *q)
 {
 	static const char *const states[] = { "open", "answered", "withdrawn", "expired" };

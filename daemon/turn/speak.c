@@ -51,8 +51,14 @@ static void publish_discarded(void *ctx, const char *reason)
 static enum round commit_answer(struct run *r, struct model_answer *answer, struct err *e)
 {
 	struct turn_step step = {
-		answer->items.items,   answer->items.count,   answer->input_tokens,
-		answer->output_tokens, answer->cached_tokens, (uint32_t)r->transcript.list.count,
+		.items = answer->items.items,
+		.count = answer->items.count,
+		.input_tokens = answer->input_tokens,
+		.output_tokens = answer->output_tokens,
+		.cached_tokens = answer->cached_tokens,
+		.reasoning_tokens = answer->reasoning_tokens,
+		.cost_nano = answer->cost_nano,
+		.first = (uint32_t)r->transcript.list.count,
 	};
 	unsigned int ms = RUN_RETRY_MS;
 	bool unsure = false;

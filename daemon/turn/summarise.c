@@ -210,7 +210,9 @@ static enum round keep(struct run *r, const struct summary *s, const struct mode
 {
 	const struct turn_step usage = { .input_tokens = answer->input_tokens,
 		                         .output_tokens = answer->output_tokens,
-		                         .cached_tokens = answer->cached_tokens };
+		                         .cached_tokens = answer->cached_tokens,
+		                         .reasoning_tokens = answer->reasoning_tokens,
+		                         .cost_nano = answer->cost_nano };
 	unsigned int ms = RUN_RETRY_MS;
 
 	while (summary_add(r->conf->store, &r->job->tenant, &r->job->turn, s, &usage,

@@ -4,6 +4,7 @@
 #include "daemon/event/bus.h"
 #include "daemon/tool/output.h"
 #include "daemon/turn/redact.h"
+#include "daemon/turn/render.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -36,6 +37,8 @@ void tell_usage(struct json *o, const struct model_answer *usage)
 	json_put_int(u, "inputTokens", (int64_t)usage->input_tokens);
 	json_put_int(u, "outputTokens", (int64_t)usage->output_tokens);
 	json_put_int(u, "cachedTokens", (int64_t)usage->cached_tokens);
+	json_put_int(u, "reasoningTokens", (int64_t)usage->reasoning_tokens);
+	json_put_cost(u, "cost", usage->cost_nano);
 	json_put(o, "usage", u);
 }
 
