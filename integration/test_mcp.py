@@ -12,7 +12,6 @@ import time
 
 import pytest
 
-import daemon as daemons
 from daemon import AS_SERVICE, ENVIRONMENT, Daemon
 from mcp.server import (CHANGED, TOKEN, Answer, Mcp, Result, Stream, Wait, message, text, tool)
 from mcp.servers import allow, declare
@@ -667,6 +666,10 @@ def test_faults_of_the_file_are_told(make_daemon, one):
         f"cloisterd: {path}: 10 faults"]
 
 
+def reload(daemon):
+    output_of(*AS_SERVICE, f"{daemon.world.programs}/cloisterd", "reload", f"--state={daemon.state}")
+
+
 def test_a_reload_takes_a_server_away(make_daemon, one):
     daemon = make_daemon(("acme", "globex"))
     allow(daemon, acme=["one"])
@@ -674,9 +677,18 @@ def test_a_reload_takes_a_server_away(make_daemon, one):
     client, other = daemon.client("acme"), daemon.client("globex")
     assert look(client) == "did look" and look(other).startswith("error: unknown_tool: ")
     allow(daemon, globex=["one"])
-    output_of(*daemons.AS_SERVICE, f"{daemon.world.programs}/cloisterd", "reload",
-              f"--state={daemon.state}")
+    reload(daemon)
     assert look(client).startswith("error: unknown_tool: ") and look(other) == "did look"
     sessions = {h["mcp-session-id"] for h, m in one.messages if m["method"] == "tools/call"}
     assert len(sessions) == 2, "each tenant has its own"
+
+    def take_away(connection, request):
+        allow(daemon, acme=["one"])
+        reload(daemon)
+        return Result(text("taken away"))(connection, request)
+
+    one.on("tools/call", take_away)
+    session = other.session()
+    assert other.run(session, f"{LOOK_LINE}\n{CHANGE_LINE}").text.startswith("error: unknown_tool: ")
+    assert results(other, session)[0] == "taken away"
     assert daemon.stop() == 0

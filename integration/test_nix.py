@@ -118,6 +118,9 @@ def good():
         ; model = "a-2"; apiKeyFile = "/run/secrets/key"; contextWindow = 2; maxOutputTokens = 2; };
       models.local = { label = "B"; api = "chat-completions"; baseUrl = "http://127.0.0.1:8000/v1"
         ; model = "b"; apiKeyFile = "/etc/key"; contextWindow = 1; maxOutputTokens = 1; };
+      tenants.globex.mcp = [ "files" "open" ];
+      mcp.files = { url = "https://mcp.example/"; tokenFile = "/run/secrets/mcp"; tokenHeader = "X-Key"; timeoutSeconds = 9; };
+      mcp.open = { url = "http://10.0.0.7:8000/mcp"; };
       tenants.globex.diskQuota = "20G";
       workspaceRoots = [ "/srv/cloister" "/data" ];
       environmentFiles = [ "/etc/cloister.env" ];
@@ -133,7 +136,7 @@ def good():
       """)
     wanted = "inherit (m) machine unit service unitSection registry list;"
     return evaluate(f"let one = m: {{ {wanted} }}; much = {machine(more)}; in {{ "
-                    f"little = one {machine(module())}; much = one much // {{ inherit (much) models; }}; }}")
+                    f"little = one {machine(module())}; much = one much // {{ inherit (much) models mcp; }}; }}")
 
 
 def test_a_tenant_needs_an_id_and_a_token(good):
@@ -191,9 +194,22 @@ def test_declared_models_and_copies_of_their_keys(good):
     assert not {"images", "reasoning", "prices", "headers", "idleSeconds"} & set(local)
     assert " --models /etc/cloister/models.json" in good["much"]["service"]["ExecStart"]
     assert set(good["much"]["machine"]["etc"]) == {
-        "cloister/tenants.json", "cloister/tenants.list", "cloister/models.json"}
+        "cloister/tenants.json", "cloister/tenants.list", "cloister/models.json", "cloister/mcp.json"}
     assert "--models" not in good["little"]["service"]["ExecStart"]
     assert "cloister/models.json" not in good["little"]["machine"]["etc"]
+
+
+def test_declared_mcp_servers_and_copies_of_their_tokens(good):
+    files, free = good["much"]["mcp"]["servers"]
+    name, = [line.split("\t")[1] for line in good["much"]["list"].splitlines()
+             if line.endswith("token of MCP servers\t/run/secrets/mcp")]
+    assert files == {"id": "files", "url": "https://mcp.example/", "timeoutSeconds": 9,
+                     "tokenFile": f"/run/cloister-secrets/{name}", "tokenHeader": "X-Key"}
+    assert free == {"id": "open", "url": "http://10.0.0.7:8000/mcp"}
+    assert good["much"]["registry"]["tenants"][1]["mcp"] == ["files", "open"]
+    assert "mcp" not in good["much"]["registry"]["tenants"][0]
+    assert " --mcp /etc/cloister/mcp.json" in good["much"]["service"]["ExecStart"]
+    assert "--mcp" not in good["little"]["service"]["ExecStart"]
 
 
 def test_models_where_something_else_makes_the_registry():
@@ -292,6 +308,7 @@ def test_nginx_finds_the_daemon_wherever_it_listens(host, upstream):
 
 
 MODEL = '''models.m = { label = "M"; api = "messages"; baseUrl = "https://m.example/v1"; model = "m"; apiKeyFile = "/etc/key"; contextWindow = 2; maxOutputTokens = 1; }'''
+SERVER = 'mcp.s = { url = "https://s.example/mcp"; tokenFile = "/etc/token"; }'
 FILE = 'modelsFile = "/etc/models.json"'
 
 
@@ -312,6 +329,8 @@ CHANGES = {
     "quota": (cloister('tenants.acme.diskQuota = "1G";'), "reload"),
     "models": (cloister("tenants.acme.models = [ ];"), "reload"),
     "models of providers": (cloister(MODEL), "restart"),
+    "MCP servers": (cloister(SERVER), "restart"),
+    "MCP servers of a tenant": (cloister(f"{SERVER};\ntenants.acme.mcp = [ \"s\" ];"), "restart"),
     "renamed": (module(tenants=(("acme2", ACME),)), "reload"),
     "runner": (cloister('runnerPackage = pkgs.writeText "another" "";'), "restart"),
     "daemon": (cloister('package = pkgs.writeText "another" "";'), "restart"),
@@ -449,6 +468,15 @@ REFUSED = {
                               "maxOutputTokens: is more than contextWindow"),
     "two files of models": (cloister(f"""{MODEL};
         modelsFile = "/etc/models.json";"""), "modelsFile: and models exclude one another"),
+    "server's id": (cloister(SERVER.replace("mcp.s", "mcp.a_b")), "an id is 1 to 24 of a-z"),
+    "server's address": (cloister(SERVER.replace("https://", "m")), "begins neither with https:// nor"),
+    "token in the open": (cloister(SERVER.replace("https", "http")), "would carry the key unencrypted"),
+    "token in store": (cloister(SERVER.replace("/etc/token", "/nix/store/x/token")), "is in the Nix store"),
+    "header of no token": (cloister('mcp.s = { url = "https://s"; tokenHeader = "X"; };'), "there is no tokenFile"),
+    "server that is not declared": (cloister(f"""{SERVER};
+        tenants.acme.mcp = [ "s" "t" ];"""), "acme.mcp: not declared in services.cloister.mcp: t"),
+    "same server": (cloister(f"""{SERVER};
+        tenants.acme.mcp = [ "s" "s" ];"""), "acme.mcp: one stands twice"),
     "models unseen": (cloister('modelsFile = "/run/models.json";'), "where the unit cannot see it"),
     # the whole
     "share": (cloister("limits.maxRunningTurnsPerTenant = 17;"),
@@ -647,14 +675,17 @@ def test_the_daemon_accepts_the_registry_that_the_module_makes(good, tmp_path):
     registry = tmp_path / "tenants.json"
     registry.write_text(text, encoding="utf-8")
     models = json.dumps(good["much"]["models"])
-    for file in set(re.findall(r'"/run/cloister-secrets/([a-z0-9-]*)"', models)):
+    secrets = models + json.dumps(good["much"]["mcp"])
+    for file in set(re.findall(r'"/run/cloister-secrets/([a-z0-9-]*)"', secrets)):
         place = tmp_path / "run" / "cloister-secrets" / file
         place.write_text("key-of-models", encoding="utf-8")
         place.chmod(0o400)
     text = models.replace('"/run/cloister-secrets/', f'"{tmp_path}/run/cloister-secrets/')
     (tmp_path / "models.json").write_text(text, encoding="utf-8")
-    done = subprocess.run([f"{BUILD}/cloisterd", "check", registry, "--models", tmp_path / "models.json"],
-                          capture_output=True, text=True, check=False)
+    servers = json.dumps(good["much"]["mcp"]).replace('"/run/cloister-secrets/', f'"{tmp_path}/run/cloister-secrets/')
+    (tmp_path / "mcp.json").write_text(servers, encoding="utf-8")
+    done = subprocess.run([f"{BUILD}/cloisterd", "check", registry, "--models", tmp_path / "models.json",
+                           "--mcp", tmp_path / "mcp.json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
 
 

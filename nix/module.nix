@@ -38,9 +38,14 @@ let
     inherit secretDirectory secretFaults;
     places = [ stateDirectory ] ++ cfg.workspaceRoots;
   };
+  mcp = import ./mcp.nix {
+    inherit (cfg) mcp;
+    inherit secretDirectory secretFaults;
+    places = [ stateDirectory ] ++ cfg.workspaceRoots;
+  };
   modelsFile = if cfg.models != { } then "/etc/cloister/models.json" else cfg.modelsFile;
   # Something of root's is to be done before the service reads what was declared.
-  prepared = declared || models.hasKeys;
+  prepared = declared || models.hasKeys || mcp.hasKeys;
   etc = name: config.environment.etc."cloister/${name}".source;
 
   postgres =
@@ -88,6 +93,7 @@ let
       cors-origin = cfg.corsOrigins;
       host-address = cfg.hostAddresses;
       models = lib.optional (modelsFile != null) modelsFile;
+      mcp = lib.optional (cfg.mcp != { }) "/etc/cloister/mcp.json";
     }
     // lib.mapAttrs' (name: lib.nameValuePair limits.${name}.option) (
       removeAttrs given [ "drainSeconds" ]
@@ -207,6 +213,16 @@ let
     )
     ++ lib.concatMap unknownModels (builtins.attrNames cfg.tenants);
 
+  mcpFaults =
+    mcp.faults
+    ++ lib.concatMap (
+      name:
+      let
+        unknown = lib.filter (id: !(cfg.mcp ? ${id})) cfg.tenants.${name}.mcp;
+      in
+      unless (unknown == [ ]) "${at "tenants.${name}.mcp"}: not declared in ${at "mcp"}: ${words unknown}"
+    ) (builtins.attrNames cfg.tenants);
+
   unknownModels =
     name:
     let
@@ -299,6 +315,7 @@ let
     ++ lib.concatMap (secretFaults "environmentFiles") cfg.environmentFiles
     ++ registryFaults
     ++ modelFaults
+    ++ mcpFaults
     ++ listenFaults
     ++ limitFaults
     ++ databaseFaults
@@ -355,13 +372,19 @@ in
       })
       (lib.mkIf prepared {
         "cloister/tenants.list" = {
-          text = (if declared then result.list else "") + models.list;
+          text = (if declared then result.list else "") + models.list + mcp.list;
           mode = "0444";
         };
       })
       (lib.mkIf (cfg.models != { }) {
         "cloister/models.json" = {
           text = models.file;
+          mode = "0444";
+        };
+      })
+      (lib.mkIf (cfg.mcp != { }) {
+        "cloister/mcp.json" = {
+          text = mcp.file;
           mode = "0444";
         };
       })
@@ -384,8 +407,10 @@ in
       };
       reloadTriggers =
         lib.optional declared (etc "tenants.json") ++ lib.optional prepared (etc "tenants.list");
-      # Models and keys are read at the start alone.
-      restartTriggers = lib.optional (cfg.models != { }) (etc "models.json");
+      # Models, MCP servers and keys are read at the start alone.
+      restartTriggers =
+        lib.optional (cfg.models != { }) (etc "models.json")
+        ++ lib.optional (cfg.mcp != { }) (etc "mcp.json");
     };
 
     services.nginx = lib.mkIf cfg.reverseProxy.enable {

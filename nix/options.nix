@@ -78,6 +78,22 @@ let
     };
   };
 
+  mcpServer = types.submodule {
+    options = {
+      url = required types.str "Such as \"https://mcp.example/mcp\".";
+      tokenFile = option (types.nullOr types.str) null ''
+        A file that holds the token, read as root, like the files of tenants' tokens. A string: a
+        path would be copied into the Nix store.
+      '';
+      tokenHeader = option (types.nullOr types.str) null ''
+        The header that carries the token. null: Authorization, with "Bearer" before it.
+      '';
+      timeoutSeconds = option (types.nullOr (types.ints.between 1 3600)) null ''
+        How long a call may take. null: 60.
+      '';
+    };
+  };
+
   allowed = types.submodule {
     options = {
       cidr = required types.str "An IPv4 network such as \"198.51.100.0/24\".";
@@ -126,6 +142,9 @@ let
         models = option (types.nullOr (types.listOf types.str)) null ''
           The ids of the models that the tenant may use, of those that are declared; an empty
           list: none. null: all.
+        '';
+        mcp = option (types.listOf types.str) [ ] ''
+          The ids of the MCP servers whose tools the tenant has, of those that are declared.
         '';
         limits = {
           cpus = option (types.nullOr types.number) null "0.1 to 64; null: 2.";
@@ -181,6 +200,10 @@ in
   models = option (types.attrsOf model) { } ''
     Models of providers, by the id that tenants call them (docs/models.md). With none there is
     the built-in model demo alone. A change restarts the service.
+  '';
+  mcp = option (types.attrsOf mcpServer) { } ''
+    MCP servers, by the id that is part of the names of their tools (docs/mcp.md). A tenant has
+    those that its own `mcp` lists.
   '';
   modelsFile = option (types.nullOr types.str) null ''
     A file of models that something else makes, with the files of its keys, instead of

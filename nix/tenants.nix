@@ -235,6 +235,15 @@ let
     ++ when (builtins.length models != builtins.length (builtins.attrNames (builtins.groupBy (x: x) models)))
       "${at name}.models: one stands twice";
 
+  mcpFaults =
+    name:
+    let
+      ids = tenants.${name}.mcp;
+    in
+    when (builtins.length ids > 32) "${at name}.mcp: more than 32"
+    ++ when (builtins.length ids != builtins.length (builtins.attrNames (builtins.groupBy (x: x) ids)))
+      "${at name}.mcp: one stands twice";
+
   # -- what becomes of it --
 
   present = set: builtins.removeAttrs set (builtins.filter (key: set.${key} == null) (builtins.attrNames set));
@@ -258,6 +267,7 @@ let
         allow = if t.egress.mode == "allow" then map present t.egress.allow else null;
       };
       limits = nonEmpty (present t.limits);
+      mcp = if t.mcp == [ ] then null else t.mcp;
     };
 
   # A number of the file system's, which knows nothing of names; 0 is taken.
@@ -300,6 +310,7 @@ in
     ++ each egressFaults
     ++ each limitFaults
     ++ each modelFaults
+    ++ each mcpFaults
     ++ duplicates "the same as" (
       map (name: {
         key = tenants.${name}.id;

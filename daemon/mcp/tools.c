@@ -26,9 +26,7 @@ struct tool {
 };
 
 struct mcp_tools {
-	struct mcp *mcp;
-	struct uuid tenant;
-	const struct cancel *cancel;
+	struct mcp_turn turn;
 	struct tool v[MCP_TURN_TOOLS_MAX];
 	struct model_tool offered[MCP_TURN_TOOLS_MAX]; /* as v; description and schema are owned */
 	size_t n;
@@ -149,7 +147,7 @@ static bool is_twice(struct listing *l, const struct tool *tool)
 
 static void read_tool(struct listing *l, const struct json *v)
 {
-	const char *id = mcp_servers_of(l->tools->mcp)->v[l->server].id;
+	const char *id = mcp_servers_of(l->tools->turn.mcp)->v[l->server].id;
 	const char *name = json_str(json_get(v, "name"));
 	const struct json *hint = json_get(json_get(v, "annotations"), "readOnlyHint");
 	struct tool tool = { .server = l->server, .own = strlen(MCP_PREFIX) + strlen(id) + 2 };
@@ -208,10 +206,10 @@ static int read_page(struct listing *l, const struct json *result, struct err *e
 
 static int list_server(struct listing *l, uint64_t deadline_ms, struct err *e)
 {
-	struct mcp_use u = { .mcp = l->tools->mcp,
-		             .tenant = l->tools->tenant,
+	struct mcp_use u = { .mcp = l->tools->turn.mcp,
+		             .tenant = l->tools->turn.tenant,
 		             .server = l->server,
-		             .cancel = l->tools->cancel,
+		             .cancel = l->tools->turn.cancel,
 		             .deadline_ms = deadline_ms };
 	const struct mcp_question q = { write_list, l, true };
 
@@ -298,9 +296,7 @@ struct mcp_tools *mcp_tools_get(const struct mcp_turn *turn)
 
 	if (!t)
 		abort();
-	t->mcp = turn->mcp;
-	t->tenant = turn->tenant;
-	t->cancel = turn->cancel;
+	t->turn = *turn;
 	for (size_t i = 0; turn->mcp && i < mcp_servers_of(turn->mcp)->n; i++)
 		if (turn->allowed(turn->ctx, mcp_servers_of(turn->mcp)->v[i].id) &&
 		    !cancel_fired(turn->cancel))
@@ -333,11 +329,19 @@ bool mcp_is_name(const char *name)
 	return strncmp(name, MCP_PREFIX, strlen(MCP_PREFIX)) == 0;
 }
 
+/* What the tenant may use can have changed since. */
+static bool is_allowed(const struct mcp_tools *t, size_t i)
+{
+	const struct mcp_servers *servers = mcp_servers_of(t->turn.mcp);
+
+	return t->turn.allowed(t->turn.ctx, servers->v[t->v[i].server].id);
+}
+
 enum mcp_known mcp_tools_know(const struct mcp_tools *t, const char *name)
 {
 	size_t i = index_of(t, name);
 
-	if (i == t->n)
+	if (i == t->n || !is_allowed(t, i))
 		return MCP_UNKNOWN;
 	return t->v[i].read_only ? MCP_READ_ONLY : MCP_WRITES;
 }
@@ -357,19 +361,22 @@ static void write_call(void *ctx, int64_t id, struct buf *out)
 int mcp_tools_call(struct mcp_tools *t, const struct mcp_call *call, struct mcp_result *ret,
                    bool *ret_sent, struct err *e)
 {
-	const struct tool *tool = &t->v[index_of(t, call->tool)];
+	size_t i = index_of(t, call->tool);
+	const struct tool *tool = &t->v[i];
 	auto_json struct json *message = NULL;
 	struct calling calling = { .call = call };
 	const struct mcp_question q = { write_call, &calling };
-	struct mcp_use u = { .mcp = t->mcp, .tenant = t->tenant, .cancel = t->cancel };
+	struct mcp_use u = { .mcp = t->turn.mcp,
+		             .tenant = t->turn.tenant,
+		             .cancel = t->turn.cancel };
 	int rc;
 
 	*ret_sent = false;
-	if (tool == &t->v[t->n])
+	if (i == t->n || !is_allowed(t, i))
 		return err_set(e, MCP_UNREACHABLE, "there is no such tool");
 	calling.own = tool->name + tool->own;
 	u.server = tool->server;
-	u.deadline_ms = clock_mono_ms() + mcp_servers_of(t->mcp)->v[tool->server].call_ms;
+	u.deadline_ms = clock_mono_ms() + mcp_servers_of(t->turn.mcp)->v[tool->server].call_ms;
 	rc = mcp_ask(&u, &q, &message, e);
 	if (u.list_changed)
 		atomic_store(&t->changed, true);

@@ -39,8 +39,8 @@ struct mcp_turn {
 };
 
 /*
- * Ask every server for its tools; one that does not answer, in 8 s and all of them in 20 s,
- * is done without.  Never NULL.
+ * Ask every server for its tools, which last as long as what ctx points to; one that does not
+ * answer, in 8 s and all of them in 20 s, is done without.  Never NULL.
  */
 struct mcp_tools *mcp_tools_get(const struct mcp_turn *t);
 void mcp_tools_free(struct mcp_tools **at);

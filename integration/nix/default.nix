@@ -61,4 +61,5 @@ in
   registry = judged (builtins.fromJSON (file "tenants.json"));
   list = judged (file "tenants.list");
   models = judged (builtins.fromJSON (file "models.json"));
+  mcp = judged (builtins.fromJSON (file "mcp.json"));
 }
