@@ -49,9 +49,7 @@
 #define KILL_TIMEOUT   5000
 #define TRIM_INTERVAL  60000
 #define EVICT_AFTER    10000 /* the server ends the sandboxes of removed tenants within that */
-#define CLEAR_INTERVAL 50
-#define CLEAR_TIMEOUT  10000
-#define ECHO_WINDOW    500 /* a second signal within it is the first once more */
+#define ECHO_WINDOW    500   /* a second signal within it is the first once more */
 
 enum phase {
 	PHASE_SERVE,        /* the server lives and nobody asked it to end */
@@ -74,7 +72,7 @@ struct launcher {
 	char cgroup[PATH_MAX]; /* of the unit; "" in the development profile */
 	struct cluster cluster;
 	struct runner *runners;
-	struct runner *cleared; /* reaped; something of their sandboxes may be left */
+	struct remains remains;
 	struct outbox outbox;
 	struct orders orders;
 	struct disk disk;
@@ -82,7 +80,6 @@ struct launcher {
 	uint64_t deadline_ms; /* of the phase, monotonic; 0 = none */
 	uint64_t asked_ms;    /* when the last TERM or INT came; 0 = never */
 	uint64_t evict_ms;    /* when runners of tenants that are not declared end; 0 = never */
-	uint64_t clear_ms;    /* when what is left of sandboxes is looked at again; 0 = never */
 	uint64_t trim_ms;     /* when PostgreSQL's log is looked at again */
 	uint64_t disk_ms;     /* when room on the disk is looked at again */
 	bool ready;
@@ -304,20 +301,6 @@ static void tell_exited(struct launcher *l, const struct uuid *tenant, uint64_t 
 	tell(l, &m, NULL);
 }
 
-/* Its next runner sees to what is left, and makes a leaf of the same name. */
-static void forget_remains(struct launcher *l, const struct uuid *tenant)
-{
-	for (struct runner **at = &l->cleared; *at; at = &(*at)->next) {
-		struct runner *r = *at;
-
-		if (!uuid_equal(&r->tenant, tenant))
-			continue;
-		*at = r->next;
-		runner_free(&r);
-		return;
-	}
-}
-
 /* Takes the places, whatever happens. */
 static int add_runner(struct launcher *l, const struct launcher_message *m,
                       const struct tenant *tenant, struct disk_places *places, int ret_pipes[2],
@@ -336,7 +319,7 @@ static int add_runner(struct launcher *l, const struct launcher_message *m,
 	}
 	r->places = *places;
 	l->disk_ms = clock_mono_ms() + DISK_INTERVAL;
-	forget_remains(l, &r->tenant);
+	remains_forget(&l->remains, &r->tenant);
 	r->generation = m->generation;
 	r->next = l->runners;
 	l->runners = r;
@@ -349,40 +332,6 @@ static int add_runner(struct launcher *l, const struct launcher_message *m,
 		log_error("tenant %s: runner killed: %s", r->tenant.text, e->text);
 	}
 	return 0;
-}
-
-/* True when there is nothing more to do about them. */
-static bool clear(struct launcher *l, const struct runner *r)
-{
-	struct err e = ERR_INIT;
-	bool gone;
-
-	if (remains_clear(l->cgroup, &r->tenant, &gone, &e) < 0) {
-		log_error("tenant %s: what its sandbox left: %s", r->tenant.text, e.text);
-		return true;
-	}
-	if (!gone && clock_mono_ms() > r->reaped_ms + CLEAR_TIMEOUT) {
-		log_error("tenant %s: processes of its sandbox do not end", r->tenant.text);
-		return true;
-	}
-	return gone;
-}
-
-static void clear_remains(struct launcher *l)
-{
-	struct runner **at = &l->cleared;
-
-	while (*at) {
-		struct runner *r = *at;
-
-		if (clear(l, r)) {
-			*at = r->next;
-			runner_free(&r);
-		} else {
-			at = &r->next;
-		}
-	}
-	l->clear_ms = l->cleared ? clock_mono_ms() + CLEAR_INTERVAL : 0;
 }
 
 /* The places are opened only if they have to be looked at. */
@@ -459,14 +408,9 @@ static void runner_reaped(struct launcher *l, struct runner **at, int wait_statu
 		            "the disk of this machine became too full");
 	else
 		tell_exited(l, &r->tenant, r->generation, child_code(wait_status), cause);
-	if (l->cgroup[0]) {
-		r->reaped_ms = clock_mono_ms();
-		r->next = l->cleared;
-		l->cleared = r;
-		clear_remains(l);
-	} else {
-		runner_free(&r);
-	}
+	if (l->cgroup[0])
+		remains_add(&l->remains, &r->tenant);
+	runner_free(&r);
 	if (l->phase >= PHASE_END_RUNNERS && !l->runners)
 		enter(l, PHASE_DONE);
 }
@@ -749,8 +693,8 @@ static int timeout_ms(const struct launcher *l)
 		next = l->disk_ms;
 	if (l->evict_ms != 0 && l->evict_ms < next)
 		next = l->evict_ms;
-	if (l->clear_ms != 0 && l->clear_ms < next)
-		next = l->clear_ms;
+	if (l->remains.look_ms != 0 && l->remains.look_ms < next)
+		next = l->remains.look_ms;
 	return clock_left_ms(next);
 }
 
@@ -763,8 +707,8 @@ static void keep_up(struct launcher *l)
 		deadline_passed(l);
 	if (l->evict_ms != 0 && now >= l->evict_ms)
 		evict(l);
-	if (l->clear_ms != 0 && now >= l->clear_ms)
-		clear_remains(l);
+	if (l->remains.look_ms != 0 && now >= l->remains.look_ms)
+		remains_look(&l->remains);
 	if (now >= l->disk_ms)
 		watch_disk(l, now);
 	if (now >= l->trim_ms) {
@@ -824,6 +768,7 @@ static int prepare_boundary(struct launcher *l, struct err *e)
 	}
 	if (preflight_service(l->conf, e) < 0 || delegation_prepare(l->cgroup, e) < 0)
 		return err_wrap(e, "boundary service");
+	l->remains.dir = l->cgroup;
 	log_info("boundary service, cgroup %s", l->cgroup);
 	return 0;
 }
@@ -878,8 +823,7 @@ static int finish(struct launcher *l)
 		log_error("stop PostgreSQL: %s", e.text);
 		l->status = 1;
 	}
-	while (l->cleared)
-		forget_remains(l, &l->cleared->tenant);
+	remains_release(&l->remains);
 	orders_close(&l->orders);
 	outbox_release(&l->outbox);
 	fd_close(&l->sock);

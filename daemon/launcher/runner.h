@@ -17,7 +17,6 @@ struct runner {
 	struct runner *next; /* the launcher's list */
 	struct uuid tenant;
 	uint64_t generation;
-	uint64_t reaped_ms; /* monotonic, once it was */
 	pid_t pid;
 	struct disk_places places; /* where its sandbox writes; n = 0: not opened yet */
 	bool no_room;              /* killed for that */

@@ -111,6 +111,21 @@ static void test_without_the_place(void **state)
 	assert_non_null(strstr(e.text, "/nowhere/sandboxes"));
 }
 
+/* What is done at once, or never can be, is not looked at again. */
+static void test_nothing_is_kept_for_nothing(void **state)
+{
+	struct remains r = { .dir = unit };
+
+	(void)state;
+	remains_add(&r, &tenant); /* cannot be killed */
+	assert_null(r.list);
+	assert_int_equal(r.look_ms, 0);
+	assert_int_equal(rmdir(leaf), 0);
+	remains_add(&r, &tenant);
+	assert_null(r.list);
+	assert_int_equal(r.look_ms, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -120,6 +135,8 @@ int main(void)
 		                                remove_tree),
 		cmocka_unit_test_setup_teardown(test_no_link_is_followed, make_tree, remove_tree),
 		cmocka_unit_test_setup_teardown(test_without_the_place, make_tree, remove_tree),
+		cmocka_unit_test_setup_teardown(test_nothing_is_kept_for_nothing, make_tree,
+		                                remove_tree),
 	};
 
 	return RUN_TESTS(tests);
