@@ -174,6 +174,21 @@ class Service(Parts):
         return found
 
 
+def cgroup_of(pid):
+    """Of a process, below /sys/fs/cgroup; None when it has ended."""
+    try:
+        return read(f"/proc/{pid}/cgroup").strip().removeprefix("0::")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def strays():
+    """What runs as the service user outside the unit: (pid, command line, cgroup)."""
+    unit = CGROUP.removeprefix("/sys/fs/cgroup")
+    found = [(pid, line, cgroup_of(pid)) for pid, line in processes_of_user()]
+    return [s for s in found if s[2] is not None and not f"{s[2]}/".startswith(f"{unit}/")]
+
+
 def processes_of_user():
     """Everything that runs as the service user, wherever it is: (pid, command line)."""
     uid = pwd.getpwnam(USER).pw_uid

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from service import PORT, processes_of_user, read
+from service import PORT, read, strays
 
 pytestmark = pytest.mark.short
 
@@ -35,9 +35,7 @@ def test_no_process_holds_power(service, acme):
         {""}, status
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
     assert set(status["Groups"].split()) <= {str(os.stat(f"/proc/{pid}").st_gid)}
-    everything = [p for pids in service.processes().values() for p in pids]
-    outside = [p for p in processes_of_user() if p[0] not in everything]
-    assert outside == [], "processes of the service outside its cgroup"
+    assert strays() == [], "processes of the service outside its cgroup"
 
 
 def test_a_reload_takes_a_tenant_in(service):

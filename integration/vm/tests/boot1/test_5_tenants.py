@@ -148,7 +148,7 @@ def usage(path):
     return int(read(path).split("usage_usec ")[1].split()[0]) / 1e6
 
 
-def test_four_tenants_want_more_than_there_is(service, bystanders):
+def test_four_tenants_want_more_than_there_is(service):
     """Each within its own limit, together beyond the unit's: sandboxes end, nothing else."""
     service.limit(memoryMiB=512)
     whole = service.show("MemoryMax")

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from client import TERMINAL
-from service import CGROUP, processes_of_user, read, run
+from service import CGROUP, cgroup_of, processes_of_user, read, run, strays
 from world import Process, eventually
 
 TRACE = "/sys/kernel/tracing/trace"
@@ -28,7 +28,7 @@ class Moves:
 
 def cgroup(pid):
     """Where a process is, below the unit's."""
-    return read(f"/proc/{pid}/cgroup").strip().removeprefix(f"0::{CGROUP[len('/sys/fs/cgroup'):]}")
+    return cgroup_of(pid).removeprefix(CGROUP.removeprefix("/sys/fs/cgroup"))
 
 
 @pytest.mark.short
@@ -105,9 +105,7 @@ def test_a_kill_leaves_nothing_and_the_service_comes_back(service, acme, name):
     eventually(lambda: not any(p.lives() for p in everything), 30, "all that ran has ended")
     eventually(lambda: service.active() and service.main_pid() not in (0, main), 90,
                "the service restarted")
-    outside = {pid for pid, _ in processes_of_user()} - \
-        {pid for pids in service.processes().values() for pid in pids}
-    assert not outside, "processes of the service outside its cgroup"
+    assert strays() == [], "processes of the service outside its cgroup"
     assert service.show("NRestarts") == "1"
     again = acme.wait(done.turn["id"])
     assert (again.turn, again.output) == (done.turn, done.output)
