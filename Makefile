@@ -3,10 +3,10 @@
 #   make demo      install what is missing, build, and play the demonstration
 #   make run       the same server in the foreground
 #   make check     install what is missing, run every test
-#   make check-kill  end to end once more; an unexpected system call of the server is its death
 #   make asan      the same tests against ASan+UBSan builds
 #   make check-vm  install it in virtual machines with systemd, and test it there
 #   make check-vm-long  the same with the tests that take long
+#   make fuzz      every reader of foreign bytes against SECONDS=20 of invented ones
 #   make lint      everything static        make format   rewrite in house style
 #   make install   programs, unit, users and directories (DESTDIR, PREFIX=/usr)
 #
@@ -42,7 +42,7 @@ warn := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-st
 harden := -fstack-protector-strong -fstack-clash-protection -fcf-protection \
 	-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
 # These install what is missing first, a compiler too, and then call make again.
-front := prepare demo run check check-kill asan lint check-vm check-vm-long
+front := prepare demo run check asan lint check-vm check-vm-long fuzz
 building := $(filter-out $(front) clean format unit,$(or $(MAKECMDGOALS),all))
 ifeq ($(findstring clang,$(if $(building),$(shell $(CC) --version))),)
 warn += -Wjump-misses-init -Wlogical-op -Wduplicated-cond -Wduplicated-branches
@@ -54,6 +54,8 @@ lguest.release := -static-pie -Wl,-z,relro,-z,now,-z,noexecstack
 c.asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 l.asan := $(c.asan)
 lguest.asan := $(c.asan)
+c.fuzz := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+l.fuzz := -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
 # libmicrohttpd must find daemon/http/pages.c before itself.
 link.cloisterd = $(l.$(VARIANT)) -Wl,--export-dynamic-symbol=MHD_queue_response
 link.cloister-runner = $(l.$(VARIANT))
@@ -78,8 +80,6 @@ run: prepare
 	$Q$(MAKE) --no-print-directory all && exec scripts/run $B
 check: prepare
 	$Q$(MAKE) --no-print-directory -j$$(nproc) all tests && scripts/check $B
-check-kill: prepare
-	$Q$(MAKE) --no-print-directory -j$$(nproc) all && CLOISTER_CONFINE=kill scripts/check --end-to-end $B
 asan:
 	$Qscripts/prepare all --test
 	$Q$(MAKE) --no-print-directory -j$$(nproc) VARIANT=asan all tests && scripts/check --test $(BUILD)/asan
@@ -133,9 +133,27 @@ endef
 $(foreach t,$(tests:.c=),$(eval $(call test_rule,$t)))
 tests: $(programs:%=$B/%) $(test_bins)
 
+# -- fuzz targets: a file each, on top of the programs' archives --------------------------
+SECONDS ?= 20
+fuzz_sources := $(sort $(wildcard fuzz/*.c))
+fuzz_shared := fuzz/files.c fuzz/other_json.c
+fuzz_targets := $(patsubst %.c,%,$(filter-out $(fuzz_shared),$(fuzz_sources)))
+fuzz_prog = $(if $(filter fuzz/netlink fuzz/words,$1),cloister-runner,cloisterd)
+define fuzz_rule
+$B/$1: $B/$1.o $(fuzz_shared:%.c=$B/%.o) $(foreach d,$(dirs.$(call fuzz_prog,$1)),$(call archive,$d))
+	@echo "  LD    $$@"
+	$$Q$$(CC) $$(l.fuzz) -o $$@ $$^ $$(shell $$(PKG) --libs jansson $(pkgs.$(call fuzz_prog,$1))) -lpthread
+endef
+$(foreach t,$(fuzz_targets),$(eval $(call fuzz_rule,$t)))
+fuzz-targets: $(fuzz_targets:%=$B/%)
+fuzz:
+	$Qscripts/prepare packages --fuzz
+	$Q$(MAKE) --no-print-directory -j$$(nproc) VARIANT=fuzz CC=clang fuzz-targets && \
+		scripts/fuzz $(BUILD)/fuzz $(SECONDS)
+
 # -- lint -------------------------------------------------------------------------
-csrc := $(sort $(foreach d,$(dirs),$(wildcard $d/*.c)))
-hsrc := $(sort $(foreach d,$(dirs),$(wildcard $d/*.h)))
+csrc := $(sort $(foreach d,$(dirs),$(wildcard $d/*.c))) $(fuzz_sources)
+hsrc := $(sort $(foreach d,$(dirs) fuzz,$(wildcard $d/*.h)))
 lint-all: lint-format lint-size lint-headers lint-banned lint-shell analyze tidy
 # The formatter's output differs between versions, so only version 14 judges.
 lint-format:
@@ -175,7 +193,7 @@ check-vm-long:
 
 clean: ; rm -rf $(BUILD)
 FORCE:
-.PHONY: all tests clean format lint-all lint-format lint-size lint-headers lint-banned lint-shell analyze \
+.PHONY: all tests fuzz-targets clean format lint-all lint-format lint-size lint-headers lint-banned lint-shell analyze \
 	tidy lint-one unit install $(front) FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

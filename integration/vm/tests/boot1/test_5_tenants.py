@@ -89,7 +89,6 @@ def expect_reason(client, turns, events, reason):
     assert client.run(client.session(), "$ echo next").text == "next\n"
 
 
-@pytest.mark.short
 def test_a_memory_hog(service, acme, bystanders):
     with undisturbed(service), acme.events() as events:
         quiet = begun(acme, "sleep 600")

@@ -31,7 +31,6 @@ def cgroup(pid):
     return cgroup_of(pid).removeprefix(CGROUP.removeprefix("/sys/fs/cgroup"))
 
 
-@pytest.mark.short
 def test_every_process_of_a_sandbox_is_born_in_its_leaf(service):
     """None is moved there, so none was ever elsewhere; the runner stays with the supervisor."""
     client = service.client("initech")
@@ -71,7 +70,6 @@ def begin(client):
     return turn
 
 
-@pytest.mark.short
 def test_a_killed_runner_leaves_nothing(service, acme, globex):
     """Not even until the tenant comes back; and the neighbour's sandbox is not touched."""
     turn, other = begin(acme), begin(globex)
