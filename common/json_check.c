@@ -319,12 +319,13 @@ static int fault_duplicate(struct checker *c, const struct key *k)
 /* The keys above first belong to the object that closes: equal ones are a fault. */
 static int check_unique(struct checker *c, size_t first)
 {
-	struct key *keys = (struct key *)(void *)(c->keys.data + first);
-	size_t n = (c->keys.len - first) / sizeof(*keys);
+	size_t n = (c->keys.len - first) / sizeof(struct key);
 	const struct key *worst = NULL;
+	struct key *keys;
 
 	if (n < 2)
 		return 0;
+	keys = (struct key *)(void *)(c->keys.data + first);
 	qsort_r(keys, n, sizeof(*keys), compare_keys, c->names.data);
 	for (size_t i = 1; i < n; i++) {
 		const struct key *a = &keys[i - 1], *b = &keys[i];
