@@ -288,6 +288,55 @@ static void one_descriptor_comes_with_a_request(void **state)
 	assert_true(wait(NULL) > 0);
 }
 
+static bool is_refused(int sock, const struct courier_ask *ask)
+{
+	const struct courier_wait w = { &cancel, clock_mono_ms() + GENEROUS_MS };
+	auto_free struct courier_reply *reply = malloc(sizeof(*reply));
+	auto_close int fd = -1;
+	struct err e = ERR_INIT;
+
+	/* What it does not take it closes, before it has all of it or after. */
+	assert_non_null(reply);
+	return courier_open(sock, ask, "{}", &w, &fd, &e) < 0 ||
+	       (courier_next(fd, &w, reply, &e) < 0 && e.code == MODEL_UNREACHABLE);
+}
+
+/* No other place, and nothing that ends a header; what is sound is tried, and fails otherwise. */
+static void nothing_is_sent_elsewhere(void **state)
+{
+	static struct endpoint place = { .url = "http://127.0.0.1:9/", .local = true, .port = 9 };
+	const struct courier_conf conf = { .mcp = &place, .mcp_count = 1, .mode = CONFINE_ENFORCE };
+	const struct courier_ask bad[] = {
+		{ .len = 2 }, /* there are no models */
+		{ .place = 1, .len = 2, .to = COURIER_TO_MCP },
+		{ .place = UINT32_MAX, .len = 2, .to = COURIER_TO_MCP },
+		{ .len = 2, .to = COURIER_TO_MCP_END + 1 },
+		{ .len = 2, .to = COURIER_TO_MCP, .session = "a\r\nHost: x" },
+		{ .len = 2, .to = COURIER_TO_MCP, .session = "a b" },
+		{ .len = 2, .to = COURIER_TO_MCP, .session = "\xc3\xa9" },
+		{ .len = 2, .to = COURIER_TO_MCP, .version = "1\nX: y" },
+	};
+	const struct courier_ask good = {
+		.len = 2, .to = COURIER_TO_MCP, .session = "a", .version = "1"
+	};
+	struct courier_ask endless = good;
+	struct err e = ERR_INIT;
+	int sock;
+
+	(void)state;
+	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	if (courier_start(&conf, &sock, &e) < 0)
+		fail_msg("%s", e.text);
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		if (!is_refused(sock, &bad[i]))
+			fail_msg("taken: %zu", i);
+	memset(endless.session, 'a', sizeof(endless.session));
+	assert_true(is_refused(sock, &endless));
+	assert_false(is_refused(sock, &good));
+	fd_close(&sock);
+	assert_true(wait(NULL) > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -300,6 +349,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_courier_that_takes_nothing, begin_cancel,
 		                                end_cancel),
 		cmocka_unit_test(one_descriptor_comes_with_a_request),
+		cmocka_unit_test_setup_teardown(nothing_is_sent_elsewhere, begin_cancel,
+		                                end_cancel),
 	};
 
 	log_setup("test", LOG_ERROR);
