@@ -20,6 +20,7 @@ from provider.models import entry
 from provider.server import Call
 from test_approvals import answer, asked, results, shown
 from test_durable import kill_all
+from test_provider_process import courier
 from world import ROOT, eventually, output_of
 
 LOOK, CHANGE = tool("look", True), tool("change")
@@ -197,7 +198,21 @@ def test_a_header_of_the_servers_own(make_daemon, one):
     headers, _ = one.messages[-1]
     assert headers["x-api-key"] == TOKEN and "authorization" not in headers
     assert one.requests[-1].path == "/mcp/"
+    session = headers["mcp-session-id"]
+    assert session in one.sessions
     assert daemon.stop() == 0
+    assert session not in one.sessions, "the server was not told that it is over"
+
+
+def test_without_the_courier(patient, one):
+    client = patient.client("acme")
+    assert look(client) == "did look"
+    courier(patient).kill()
+    seen, = warnings(client)
+    assert seen == "MCP server one: its tools are not there: the server cannot be spoken to; the log " \
+        "names the cause"
+    assert "is gone" in patient.log()
+    assert patient.stop() == 0
 
 
 def test_a_token_that_a_server_repeats(client, one):

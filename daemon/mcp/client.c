@@ -33,7 +33,7 @@ static int open_request(const struct mcp_peer *peer, enum courier_to to, const s
 	return courier_open(peer->courier, &ask, body->data, wait, ret_fd, e);
 }
 
-/* What the courier's end of it calls a fault, in our words. */
+/* What the courier calls a fault, which may name hosts, in words for everybody. */
 static int translate(struct err *e)
 {
 	static const struct {
@@ -48,6 +48,8 @@ static int translate(struct err *e)
 		{ MODEL_MALFORMED, MCP_MALFORMED, "the server does not speak HTTP" },
 	};
 
+	if (e->code != MODEL_CANCELLED && e->code != MODEL_STALLED)
+		log_warn("MCP: %s", e->text);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (rows[i].model == e->code)
 			return err_set(e, rows[i].code, "%s", rows[i].text);
@@ -172,8 +174,7 @@ static int take_end(struct reception *r, const struct courier_end *end, struct e
 	if (r->result)
 		return 0;
 	if (end->code) {
-		log_warn("MCP: %s", end->text);
-		(void)err_set(e, end->code, "%s", "");
+		(void)err_set(e, end->code, "%s", end->text);
 		return translate(e);
 	}
 	if (!is_good(r))

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define GIVE_UP_MS 500U   /* for the word that a request is given up; a cancel waits for it */
+#define STOP_MS    1000U  /* for the ends of all sessions */
 #define REST_MS    15000U /* without a server that kept somebody waiting */
 
 struct session {
@@ -45,12 +46,42 @@ int mcp_new(const struct mcp_servers *servers, int courier, struct mcp **ret, st
 	return 0;
 }
 
+static void end(const struct mcp_peer *peer)
+{
+	const struct cancel never = { .fd = -1 };
+	const struct courier_wait wait = { &never, clock_mono_ms() + GIVE_UP_MS };
+	auto_buf struct buf body = BUF_INIT(8);
+	struct err e = ERR_INIT;
+
+	if (!peer->session[0])
+		return;
+	buf_adds(&body, "{}");
+	if (mcp_tell(peer, COURIER_TO_MCP_END, &body, &wait, &e) < 0)
+		log_debug("MCP: %s", e.text);
+}
+
+/* As many as are ended in a second; servers forget the others by themselves. */
+static void end_all(struct mcp *m)
+{
+	uint64_t deadline_ms = clock_mono_ms() + STOP_MS;
+
+	for (size_t i = 0; i < m->count && clock_left_ms(deadline_ms) > 0; i++) {
+		const struct session *s = &m->sessions[i];
+		struct mcp_peer peer = { .courier = m->courier, .place = (uint32_t)s->server };
+
+		memcpy(peer.session, s->name, sizeof(peer.session));
+		memcpy(peer.version, s->version, sizeof(peer.version));
+		end(&peer);
+	}
+}
+
 void mcp_free(struct mcp **at)
 {
 	struct mcp *m = *at;
 
 	if (!m)
 		return;
+	end_all(m);
 	pthread_mutex_destroy(&m->lock);
 	free(m);
 	*at = NULL;
@@ -188,20 +219,6 @@ static int begin(const struct mcp_use *u, struct mcp_peer *peer, struct err *e)
 	memcpy(peer->session, x.session, sizeof(peer->session));
 	rpc_notification(&word, "notifications/initialized", "{}");
 	return mcp_tell(peer, COURIER_TO_MCP, &word, &x.wait, e);
-}
-
-static void end(const struct mcp_peer *peer)
-{
-	const struct cancel never = { .fd = -1 };
-	const struct courier_wait wait = { &never, clock_mono_ms() + GIVE_UP_MS };
-	auto_buf struct buf body = BUF_INIT(8);
-	struct err e = ERR_INIT;
-
-	if (!peer->session[0])
-		return;
-	buf_adds(&body, "{}");
-	if (mcp_tell(peer, COURIER_TO_MCP_END, &body, &wait, &e) < 0)
-		log_debug("MCP: %s", e.text);
 }
 
 static int ready(const struct mcp_use *u, struct mcp_peer *peer, struct err *e)

@@ -19,6 +19,8 @@ struct mcp; /* all of them */
 /* servers and courier (of courier_start()) outlive it. */
 int mcp_new(const struct mcp_servers *servers, int courier, struct mcp **ret, struct err *e)
 	must_check;
+
+/* Nobody asks any more.  Tells the servers that their sessions are over, for a second at most. */
 void mcp_free(struct mcp **at);
 
 const struct mcp_servers *mcp_servers_of(const struct mcp *m);
