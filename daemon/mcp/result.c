@@ -1,10 +1,11 @@
 #include "daemon/mcp/result.h"
 
+#include "common/utf8.h"
 #include "daemon/mcp/client.h"
 
 #include <string.h>
 
-#define WORD_MAX 200 /* bytes of a name or an address */
+#define WORD_MAX ((size_t)200) /* bytes of a name or an address */
 
 static const char *text_of(const struct json *v, const char *key)
 {
@@ -16,12 +17,14 @@ static const char *text_of(const struct json *v, const char *key)
 /* As much of it as is shown beside something else. */
 static void put_word(struct buf *out, const char *text)
 {
-	buf_addf(out, " %.*s", WORD_MAX, text);
+	size_t len = strlen(text);
+
+	buf_add(out, text, len > WORD_MAX ? utf8_whole(text, WORD_MAX) : len);
 }
 
 static void put_media(struct buf *out, const char *kind, const struct json *item)
 {
-	buf_addf(out, "[%s:", kind);
+	buf_addf(out, "[%s: ", kind);
 	put_word(out, text_of(item, "mimeType"));
 	buf_addf(out, ", %zu bytes, not shown]", strlen(text_of(item, "data")) / 4 * 3);
 }
@@ -30,7 +33,7 @@ static void put_resource(struct buf *out, const struct json *resource)
 {
 	const char *text = json_str(json_get(resource, "text"));
 
-	buf_adds(out, "[resource:");
+	buf_adds(out, "[resource: ");
 	put_word(out, text_of(resource, "uri"));
 	if (text)
 		buf_addf(out, "]\n%s", text);
@@ -40,10 +43,18 @@ static void put_resource(struct buf *out, const struct json *resource)
 
 static void put_link(struct buf *out, const struct json *item)
 {
-	buf_adds(out, "[link:");
+	buf_adds(out, "[link: ");
 	put_word(out, text_of(item, "uri"));
+	buf_addc(out, ' ');
 	put_word(out, text_of(item, "name"));
 	buf_addc(out, ']');
+}
+
+static void put_other(struct buf *out, const char *type)
+{
+	buf_adds(out, "[");
+	put_word(out, type);
+	buf_adds(out, ", not shown]");
 }
 
 static void put_item(struct buf *out, const struct json *item)
@@ -61,7 +72,7 @@ static void put_item(struct buf *out, const struct json *item)
 	else if (strcmp(type, "resource_link") == 0)
 		put_link(out, item);
 	else
-		buf_addf(out, "[%.40s, not shown]", *type ? type : "content without a type");
+		put_other(out, *type ? type : "content without a type");
 }
 
 int mcp_result_read(const struct json *result, struct mcp_result *ret, struct err *e)
