@@ -17,7 +17,7 @@ import pytest
 import daemon as daemons
 from daemon import write_file
 from provider.models import DIALECTS, KEY, ask, declare, entry
-from provider.server import Echo, Play, Provider
+from provider.server import Echo, Hang, Play, Provider
 from world import Process, descendants, eventually, output_of, private_mounts
 
 
@@ -32,9 +32,17 @@ def provider():
     server.close()
 
 
-def courier(daemon):
+def keeper(daemon):
     """The server's only child."""
-    found = descendants(daemon.server().pid)
+    server = daemon.server().pid
+    found = [p for p in descendants(server) if p.parent == server]
+    assert [p.name for p in found] == ["cloisterd"], found
+    return found[0]
+
+
+def courier(daemon):
+    """The keeper's only child."""
+    found = descendants(keeper(daemon).pid)
     assert [p.name for p in found] == ["cloisterd"], found
     return found[0]
 
@@ -112,7 +120,7 @@ def test_a_key_is_nowhere_but_where_it_is_used(make_daemon, provider):
         if process.pid == holder:
             continue
         assert KEY not in process.read("environ") + process.read("cmdline"), process
-    for process in (daemon.launcher(), daemon.server()):
+    for process in (daemon.launcher(), daemon.server(), keeper(daemon)):
         assert not memory_holds(process.pid, needle), process
     assert daemon.stop() == 0
     assert not files_with(daemon.state, needle)
@@ -402,12 +410,35 @@ def test_it_is_confined_and_has_nothing_else(make_daemon, provider):
     assert daemon.stop() == 0
 
 
+def test_another_one_begins_when_it_dies(make_daemon, provider):
+    """What it was at is tried again, as after any lost connection."""
+    daemon = make_daemon()
+    daemon.start(models=declare(daemon, entry("near", "messages", provider.url)))
+    client = daemon.client("acme")
+    before = []
+    for _ in range(3):
+        hang = provider.will(Hang(), "text")
+        turn = client.start(client.session(model="near"), "say it")
+        assert hang.began.wait(20)
+        before.append(courier(daemon).pid)
+        courier(daemon).kill(signal.SIGKILL)
+        assert client.wait(turn).status == "completed"
+        assert [r.headers["x-api-key"] for r in provider.requests] == [KEY, KEY]
+    after = courier(daemon)
+    assert len({*before, after.pid}) == 4
+    assert after.status("Seccomp") == "2" and after.status("NoNewPrivs") == "1"
+    assert daemon.log().count("the process that speaks to providers ended: signal 9") == 3
+    assert daemon.stop() == 0
+
+
 def test_without_it_models_fail_and_the_rest_goes_on(make_daemon, provider):
     daemon = make_daemon()
     daemon.start(models=declare(daemon, entry("near", "messages", provider.url)))
     client = daemon.client("acme")
     assert ask(client, "near").status == "completed"
-    courier(daemon).kill(signal.SIGKILL)
+    process = courier(daemon)
+    keeper(daemon).kill(signal.SIGKILL)
+    eventually(lambda: not process.lives(), 20, "the end of the courier")
     outcome = ask(client, "near")
     assert outcome.status == "failed" and "is gone" in outcome.error["message"]
     client.call("GET", "/v1/sessions")

@@ -12,6 +12,11 @@
  * files that name service reads.  Given up: programs, other files, listening, local sockets
  * and so the database, other processes (confine_courier()).  It ends with the server.
  *
+ * Between the two stands the keeper, which starts another courier when one dies; the
+ * server, once confined, could not.  It reads from nobody, has no key, and but for memory
+ * that nobody may look into has the powers that the server had, as the launcher has them;
+ * it does nothing but fork, wait and sleep.
+ *
  * Each request has a stream socket of its own, whose other end the server holds: a struct
  * courier_ask and the body go in, pieces come out, and closing it closes the connection to
  * the provider at once.
@@ -80,7 +85,8 @@ struct courier_conf {
 };
 
 /*
- * Fork the courier, which reads the keys, confines itself and reports that it is ready.
+ * Fork the keeper and with it the courier, which reads the keys, confines itself and reports
+ * that it is ready.
  * To be called by a process with one thread that is not confined yet.  *ret_sock is where
  * courier_open() sends requests; it stays open as long as the courier shall live.
  */
