@@ -8,10 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE_TURNS   100                       /* limit's bound */
-#define PAGE_BYTES   ((size_t)8 * 1024 * 1024) /* of text in a page, about; at least one turn */
-#define STEPS_MAX    100
-#define DETAIL_CHARS 256
+#define PAGE_TURNS 100                       /* limit's bound */
+#define PAGE_BYTES ((size_t)8 * 1024 * 1024) /* of text in a page, about; at least one turn */
 
 /*
  * Shown, but never given to a model as it is: what was discarded, what can be read of its
@@ -200,123 +198,4 @@ void history_show(const struct http_request *req, struct http_response *res, voi
 	}
 	at.session = &id;
 	answer_history(req, res, &at, &p);
-}
-
-/* -- agents ------------------------------------------------------------------------------- */
-
-static const struct item *result_of(const struct item_list *list, size_t call)
-{
-	for (size_t i = call + 1; i < list->count; i++)
-		if (list->items[i].kind == ITEM_TOOL_RESULT &&
-		    strcmp(list->items[i].call_id, list->items[call].call_id) == 0)
-			return &list->items[i];
-	return NULL;
-}
-
-static bool succeeded(const struct item *result)
-{
-	auto_json struct json *details = public_details(result);
-	const char *reason = details ? json_str(json_get(details, "reason")) : NULL;
-	const struct json *code = details ? json_get(details, "exitCode") : NULL;
-
-	if (!reason || strcmp(reason, "done") == 0)
-		return true;
-	return strcmp(reason, "exited") == 0 && code && json_type(code) == JSON_INT &&
-	       json_int(code) == 0;
-}
-
-static const char *call_step(const struct turn *t, const struct item_list *list, size_t i)
-{
-	const struct item *result = result_of(list, i);
-
-	if (result)
-		return succeeded(result) ? "completed" : "failed";
-	return turn_state_terminal(t->state) ? "failed" : "running";
-}
-
-static struct json *step_json(const struct turn *t, const struct item_list *list, size_t i)
-{
-	const struct item *item = &list->items[i];
-	bool call = item->kind == ITEM_TOOL_CALL;
-	struct json *o = json_new_object();
-
-	json_put_str(o, "state", call ? call_step(t, list, i) : "info");
-	json_put_str(o, "title", call ? item->tool : item->kind == ITEM_USER ? "input" : "answer");
-	public_put_arguments(o, "detail", item, DETAIL_CHARS);
-	return o;
-}
-
-static bool is_step(const struct item *item)
-{
-	return item->kind == ITEM_USER || item->kind == ITEM_ASSISTANT ||
-	       item->kind == ITEM_TOOL_CALL;
-}
-
-static size_t count_steps(const struct item_list *list)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < list->count; i++)
-		n += is_step(&list->items[i]);
-	return n;
-}
-
-/* The last steps, of which the latest says where the agent is. */
-static struct json *root_json(const struct turn *t, const struct session *s,
-                              const struct item_list *list)
-{
-	struct json *o = json_new_object(), *steps = json_new_array();
-	size_t count = count_steps(list), skip = count > STEPS_MAX ? count - STEPS_MAX : 0, n = 0;
-
-	for (size_t i = 0; i < list->count; i++)
-		if (is_step(&list->items[i]) && n++ >= skip)
-			json_push(steps, step_json(t, list, i));
-	json_put_str(o, "path", "/root");
-	json_put_str(o, "status", turn_state_name(t->state));
-	json_put_str(o, "model", s->model);
-	json_put(o, "steps", steps);
-	json_put_bool(o, "stepsTruncated", skip > 0 || list->count == ITEMS_SHOWN);
-	return o;
-}
-
-static int read_agent(const struct api *api, const struct uuid *tenant, const struct uuid *id,
-                      struct json **ret, struct err *e)
-{
-	struct item_list list = { 0 };
-	struct turn t = { 0 };
-	struct session s;
-	int rc = turn_get(api->store, tenant, id, &t, e);
-
-	if (rc == 0)
-		rc = session_get(api->store, tenant, &t.session, &s, e);
-	if (rc == 0)
-		rc = turn_items_shown(api->store, tenant, id, &list, e);
-	if (rc == 0)
-		*ret = root_json(&t, &s, &list);
-	item_list_release(&list);
-	turn_release(&t);
-	return rc;
-}
-
-void agents_list(const struct http_request *req, struct http_response *res, void *ctx)
-{
-	struct json *root = NULL, *data, *o;
-	struct err e = ERR_INIT;
-	struct uuid id;
-
-	if (!api_no_query(req, res))
-		return;
-	if (!uuid_parse(req->params[0], &id)) {
-		api_not_found(req, res, "turn");
-		return;
-	}
-	if (read_agent(ctx, api_tenant(req), &id, &root, &e)) {
-		api_fail_about(req, res, "turn", &e);
-		return;
-	}
-	data = json_new_array();
-	json_push(data, root);
-	o = json_new_object();
-	json_put(o, "data", data);
-	api_json(res, 200, o);
 }

@@ -101,14 +101,14 @@ static int add_rows(struct earlier *earlier, struct pg_rows *rows, const struct 
 	return pg_rows_check(rows, "earlier turn", e);
 }
 
-int session_earlier(struct store *s, const struct uuid *tenant, const struct uuid *turn,
-                    const struct summary *covered, size_t max_bytes, struct earlier *ret,
-                    struct err *e)
+int session_earlier(struct store *s, const struct uuid *tenant, const struct earlier_range *range,
+                    struct earlier *ret, struct err *e)
 {
+	const struct summary *covered = range->covered;
 	auto_rows struct pg_rows *rows = NULL;
 	struct earlier earlier = { .turns = NULL };
 	const struct query q = { select_earlier,
-		                 PG_PARAMS(pg_uuid(turn), pg_int((int64_t)max_bytes),
+		                 PG_PARAMS(pg_uuid(range->turn), pg_int((int64_t)range->max_bytes),
 		                           pg_text(covered->text ? covered->turn.text : NULL),
 		                           pg_int(covered->through)) };
 

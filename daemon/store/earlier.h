@@ -27,6 +27,7 @@ struct summary {
 	uint32_t through; /* seq of the last item that it covers */
 	char *text;       /* owned; NULL = there is none */
 	size_t len;
+	uint64_t created_ms; /* wall clock; for summary_add() */
 };
 
 #define SUMMARY_MAX ((size_t)262144) /* bytes */
@@ -37,24 +38,29 @@ int summary_get(struct store *s, const struct uuid *tenant, const struct uuid *t
 
 /*
  * Add one while the turn runs, and count the tokens that it took for the session (usage has
- * no items).  One that is there already stays.  now_ms is the wall clock.
+ * no items).  One that is there already stays.
  */
 int summary_add(struct store *s, const struct uuid *tenant, const struct uuid *turn,
-                const struct summary *summary, const struct turn_step *usage, uint64_t now_ms,
-                struct err *e) must_check;
+                const struct summary *summary, const struct turn_step *usage, struct err *e)
+	must_check;
 
 void summary_release(struct summary *summary);
 
 #define EARLIER_ITEM_BYTES 256 /* what an item counts beside its body and opaque part */
 
+/* Which of them are wanted. */
+struct earlier_range {
+	const struct uuid *turn;       /* those before this one */
+	const struct summary *covered; /* and behind what this covers */
+	size_t max_bytes;              /* the newest, whose items come to at most this */
+};
+
 /*
- * The turns of the same session before this one, and behind what the summary covers; of the
- * turn in which that ends, the input and what is not covered.  Whole turns otherwise, the
- * newest ones whose items come to at most max_bytes.
+ * Whole turns of the same session, but for the one in which the summary ends: of that, the
+ * input and what is not covered.
  */
-int session_earlier(struct store *s, const struct uuid *tenant, const struct uuid *turn,
-                    const struct summary *covered, size_t max_bytes, struct earlier *ret,
-                    struct err *e) must_check;
+int session_earlier(struct store *s, const struct uuid *tenant, const struct earlier_range *range,
+                    struct earlier *ret, struct err *e) must_check;
 
 void earlier_release(struct earlier *earlier);
 

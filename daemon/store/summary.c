@@ -43,7 +43,6 @@ struct addition {
 	const struct uuid *turn;
 	const struct summary *summary;
 	const struct turn_step *usage;
-	uint64_t now_ms;
 };
 
 static int add(struct pg *pg, void *ctx, struct err *e)
@@ -57,7 +56,7 @@ static int add(struct pg *pg, void *ctx, struct err *e)
 	n = pg_exec(pg,
 	            "INSERT INTO app.summary (turn, through, created_ms, body) "
 	            "VALUES ($1, $2, $3, $4) ON CONFLICT (turn, through) DO NOTHING",
-	            PG_PARAMS(pg_uuid(&s->turn), pg_int(s->through), pg_int((int64_t)a->now_ms),
+	            PG_PARAMS(pg_uuid(&s->turn), pg_int(s->through), pg_int((int64_t)s->created_ms),
 	                      pg_bytes(s->text, s->len)),
 	            e);
 	if (n <= 0)
@@ -66,12 +65,9 @@ static int add(struct pg *pg, void *ctx, struct err *e)
 }
 
 int summary_add(struct store *s, const struct uuid *tenant, const struct uuid *turn,
-                const struct summary *summary, const struct turn_step *usage, uint64_t now_ms,
-                struct err *e)
+                const struct summary *summary, const struct turn_step *usage, struct err *e)
 {
-	struct addition a = {
-		.store = s, .turn = turn, .summary = summary, .usage = usage, .now_ms = now_ms
-	};
+	struct addition a = { .store = s, .turn = turn, .summary = summary, .usage = usage };
 
 	if (tenant_db_get(s, tenant, &a.db, e) < 0)
 		return -1;

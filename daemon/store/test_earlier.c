@@ -45,7 +45,8 @@ static struct earlier before(const struct uuid *turn, size_t max_bytes)
 	struct earlier got;
 
 	assert_ok(summary_get(store, &acme, turn, &covered, &e));
-	assert_ok(session_earlier(store, &acme, turn, &covered, max_bytes, &got, &e));
+	assert_ok(session_earlier(store, &acme,
+	                          &(struct earlier_range){ turn, &covered, max_bytes }, &got, &e));
 	summary_release(&covered);
 	return got;
 }
@@ -142,11 +143,13 @@ static void summarise(const struct uuid *now, const struct uuid *turn, uint32_t 
                       const char *text)
 {
 	const struct turn_step usage = { .input_tokens = 7 };
-	struct summary s = { .turn = *turn, .through = through, .len = strlen(text) };
+	struct summary s = {
+		.turn = *turn, .through = through, .len = strlen(text), .created_ms = 1000
+	};
 
 	s.text = strdup(text);
-	assert_ok(summary_add(store, &acme, now, &s, &usage, 1000, &e));
-	assert_ok(summary_add(store, &acme, now, &s, &usage, 1000, &e)); /* unheard of, say */
+	assert_ok(summary_add(store, &acme, now, &s, &usage, &e));
+	assert_ok(summary_add(store, &acme, now, &s, &usage, &e)); /* unheard of, say */
 	summary_release(&s);
 }
 

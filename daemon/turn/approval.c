@@ -59,6 +59,18 @@ static enum approval judge(const struct approval_case *c, const struct request *
 	              refusal);
 }
 
+/* Whether the tool was allowed for the whole session, where that is an option. */
+static int is_allowed(const struct approval_case *c, const char *options, bool *ret, struct err *e)
+{
+	const struct request_precedent allowed = { &c->session->id, APPROVAL_KIND, c->call->tool,
+		                                   "allow_tool" };
+
+	*ret = false;
+	if (!strstr(options, allowed.decision))
+		return 0;
+	return request_decided(c->store, c->tenant, &allowed, ret, e);
+}
+
 /*
  * What was decided about this very call, or about its tool for the whole session, where that
  * is an option.
@@ -66,8 +78,6 @@ static enum approval judge(const struct approval_case *c, const struct request *
 static int look_up(const struct approval_case *c, const char *options, struct request *request,
                    struct tool_outcome *refusal, enum approval *ret, struct err *e)
 {
-	const struct request_precedent allowed = { &c->session->id, APPROVAL_KIND, c->call->tool,
-		                                   "allow_tool" };
 	struct request answered;
 	bool found = false;
 
@@ -79,33 +89,61 @@ static int look_up(const struct approval_case *c, const char *options, struct re
 		request_release(&answered);
 		return open ? err_set(e, STORE_CONFLICT, "somebody is asked about the call") : 0;
 	}
-	if (e->code != STORE_NOT_FOUND)
-		return -1;
-	if (strstr(options, allowed.decision) &&
-	    request_decided(c->store, c->tenant, &allowed, &found, e))
+	if (e->code != STORE_NOT_FOUND || is_allowed(c, options, &found, e))
 		return -1;
 	*ret = found ? APPROVAL_RUN : ask(c, options, request, refusal);
 	return 0;
 }
 
-int approval_of(const struct approval_case *c, struct request *request,
-                struct tool_outcome *refusal, enum approval *ret, struct err *e)
+/* APPROVAL_ASK: unless it was decided before, with these options. */
+static enum approval rule_of(const struct approval_case *c, struct tool_outcome *refusal,
+                             const char **ret_options)
 {
 	auto_json struct json *arguments = NULL;
 	struct err why = ERR_INIT;
 
-	*ret = APPROVAL_RUN;
 	if (!c->writes)
-		return 0;
+		return APPROVAL_RUN;
 	if (json_parse(c->call->body, c->call->body_len, &arguments, &why))
-		*ret = refuse(c, "invalid_arguments", why.text, refusal);
-	else if (c->session->planning)
-		*ret = refuse(c, "planning",
+		return refuse(c, "invalid_arguments", why.text, refusal);
+	if (c->session->planning)
+		return refuse(c, "planning",
 		              "the session plans; what writes is run when plan_exit is approved",
 		              refusal);
-	else if (removal_in_call(arguments))
-		return look_up(c, EACH_TIME, request, refusal, ret, e);
+	if (removal_in_call(arguments))
+		*ret_options = EACH_TIME;
 	else if (c->asks || strcmp(c->session->approvals, "ask") == 0)
-		return look_up(c, OPTIONS, request, refusal, ret, e);
+		*ret_options = OPTIONS;
+	else
+		return APPROVAL_RUN;
+	return APPROVAL_ASK;
+}
+
+int approval_of(const struct approval_case *c, struct request *request,
+                struct tool_outcome *refusal, enum approval *ret, struct err *e)
+{
+	const char *options = NULL;
+
+	*ret = rule_of(c, refusal, &options);
+	return *ret == APPROVAL_ASK ? look_up(c, options, request, refusal, ret, e) : 0;
+}
+
+int approval_of_child(const struct approval_case *c, struct tool_outcome *refusal, bool *ret_run,
+                      struct err *e)
+{
+	const char *options = NULL;
+	enum approval rule = rule_of(c, refusal, &options);
+
+	*ret_run = rule == APPROVAL_RUN;
+	if (rule != APPROVAL_ASK)
+		return 0;
+	if (is_allowed(c, options, ret_run, e))
+		return -1;
+	if (!*ret_run)
+		(void)refuse(
+			c, "not_allowed",
+			"a person has to allow this call, and a child agent asks nobody; leave it "
+			"to the agent that gave you the task",
+			refusal);
 	return 0;
 }

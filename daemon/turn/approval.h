@@ -40,4 +40,11 @@ struct approval_case {
 int approval_of(const struct approval_case *c, struct request *request,
                 struct tool_outcome *refusal, enum approval *ret, struct err *e) must_check;
 
+/*
+ * The same for a call of a child agent, which asks nobody: what would have to be asked is
+ * refused, unless its tool was allowed for the session.  Codes as of request_decided().
+ */
+int approval_of_child(const struct approval_case *c, struct tool_outcome *refusal, bool *ret_run,
+                      struct err *e) must_check;
+
 #endif

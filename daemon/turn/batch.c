@@ -1,13 +1,15 @@
 #include "daemon/turn/batch.h"
 
+#include "common/buf.h"
+
 #include "daemon/turn/calls.h"
 #include "daemon/turn/questions.h"
 #include "daemon/turn/remote.h"
+#include "daemon/turn/task.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define BATCH_STACK ((size_t)512 * 1024)
 
@@ -25,7 +27,7 @@ struct slot {
 static bool may_join(struct run *r, const struct item *call)
 {
 	if (call->kind != ITEM_TOOL_CALL || call->call_state != CALL_PENDING ||
-	    call->seq == r->starting || tool_asks(call))
+	    call->seq == r->starting || tool_asks(call) || task_is(call))
 		return false;
 	return remote_is(call) ? remote_reads(r, call) : !tool_writes(call);
 }
@@ -43,14 +45,13 @@ size_t batch_size(struct run *r, const struct item *call)
 
 static int copy_call(struct slot *s, struct run *r, const struct item *call, struct err *e)
 {
+	auto_buf struct buf body = BUF_INIT(call->body_len);
+
+	buf_add(&body, call->body, call->body_len);
 	*s = (struct slot){ .run = r, .call = *call };
-	s->call.details = NULL;
-	s->call.body = malloc(call->body_len + 1);
-	if (!s->call.body)
-		return err_set(e, ENOMEM, "no memory for a call");
-	memcpy(s->call.body, call->body, call->body_len);
-	s->call.body[call->body_len] = '\0';
-	return 0;
+	s->call.details = s->call.opaque = NULL;
+	s->call.body = buf_take(&body);
+	return s->call.body ? 0 : err_set(e, ENOMEM, "no memory for a call");
 }
 
 static void *run_slot(void *arg)

@@ -12,6 +12,7 @@
 #include "daemon/turn/remote.h"
 #include "daemon/turn/render.h"
 #include "daemon/turn/run.h"
+#include "daemon/turn/task.h"
 #include "daemon/turn/tell.h"
 
 #include <string.h>
@@ -32,6 +33,14 @@ static void publish_progress(void *ctx, const char *text, size_t len, bool skipp
 	json_put_strn(data, "output", text, len);
 	json_put_bool(data, "truncated", skipped);
 	run_publish(p->run, "tool.output.updated", data);
+}
+
+static void ignore_progress(void *ctx, const char *text, size_t len, bool skipped)
+{
+	(void)ctx;
+	(void)text;
+	(void)len;
+	(void)skipped;
 }
 
 /*
@@ -98,21 +107,34 @@ static enum round refuse_call(struct run *r, const struct item *call, struct too
 	return round;
 }
 
-int calls_run(struct run *r, const struct item *call, struct tool_outcome *ret, struct err *e)
+static int run_tool(struct run *r, const struct item *call,
+                    void (*progress)(void *ctx, const char *text, size_t len, bool skipped),
+                    struct tool_outcome *ret, struct err *e)
 {
-	struct progress progress = { r, call };
+	struct progress about = { r, call };
 	const struct tool_context context = {
 		.sandboxes = r->conf->sandboxes,
 		.tenant = &r->job->tenant,
 		.cwd = r->session.cwd,
 		.cancel = &r->job->cancel,
-		.progress = publish_progress,
-		.ctx = &progress,
+		.progress = progress,
+		.ctx = &about,
 	};
 
 	if (remote_is(call))
 		return remote_run(r, call, ret, e);
 	return tool_run(&context, call, ret, e);
+}
+
+int calls_run(struct run *r, const struct item *call, struct tool_outcome *ret, struct err *e)
+{
+	return run_tool(r, call, publish_progress, ret, e);
+}
+
+int calls_run_quietly(struct run *r, const struct item *call, struct tool_outcome *ret,
+                      struct err *e)
+{
+	return run_tool(r, call, ignore_progress, ret, e);
 }
 
 static enum round run_call(struct run *r, const struct item *call, struct err *e)
@@ -122,7 +144,7 @@ static enum round run_call(struct run *r, const struct item *call, struct err *e
 
 	if (round != ROUND_AGAIN)
 		return round;
-	if (calls_run(r, call, &outcome, e))
+	if (task_is(call) ? task_run(r, call, &outcome, e) : calls_run(r, call, &outcome, e))
 		return ROUND_FAILED;
 	round = calls_commit(r, call, &outcome, e);
 	tool_outcome_release(&outcome);

@@ -14,6 +14,10 @@ enum round calls_start(struct run *r, const struct item *call, struct err *e);
 int calls_run(struct run *r, const struct item *call, struct tool_outcome *ret, struct err *e)
 	must_check;
 
+/* The same without live output. */
+int calls_run_quietly(struct run *r, const struct item *call, struct tool_outcome *ret,
+                      struct err *e) must_check;
+
 /* Commit what it came to; the outcome stays the caller's. */
 enum round calls_commit(struct run *r, const struct item *call, struct tool_outcome *outcome,
                         struct err *e);

@@ -122,12 +122,13 @@ static int tell(struct earlier *earlier, struct err *e)
 int context_read(struct context *c, const struct model *m, struct store *s,
                  const struct uuid *tenant, const struct uuid *turn, struct err *e)
 {
+	const struct earlier_range range = { turn, &c->summary, CONTEXT_BYTES_MAX };
+
 	if (c->known || !m->context_window)
 		return 0;
 	context_release(c);
 	if (summary_get(s, tenant, turn, &c->summary, e) ||
-	    session_earlier(s, tenant, turn, &c->summary, CONTEXT_BYTES_MAX, &c->earlier, e) ||
-	    tell(&c->earlier, e))
+	    session_earlier(s, tenant, &range, &c->earlier, e) || tell(&c->earlier, e))
 		return -1;
 	c->known = true;
 	return 0;

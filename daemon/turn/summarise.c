@@ -26,16 +26,16 @@ static const char instructions[] =
 
 /* All that a model would be told, in one row. */
 struct row {
-	const struct item *const *items;
+	const struct item *items; /* copies, whose bodies are not theirs */
 	size_t count;
 };
 
 static bool begins_step(const struct row *row, size_t at)
 {
-	const struct item *item = row->items[at];
+	const struct item *item = &row->items[at];
 
 	return item->kind == ITEM_USER ||
-	       (item->kind != ITEM_TOOL_RESULT && row->items[at - 1]->kind == ITEM_TOOL_RESULT);
+	       (item->kind != ITEM_TOOL_RESULT && row->items[at - 1].kind == ITEM_TOOL_RESULT);
 }
 
 /*
@@ -47,7 +47,7 @@ static size_t cut_of(const struct row *row, size_t tokens)
 	size_t at = row->count, best = 0, kept = 0;
 
 	while (--at > 0) {
-		kept += context_tokens_of(row->items[at], 1);
+		kept += context_tokens_of(&row->items[at], 1);
 		if (best && kept > tokens)
 			break;
 		if (begins_step(row, at))
@@ -104,7 +104,7 @@ static void show(const struct summary *before, const struct row *row, size_t n, 
 		buf_addc(out, '\n');
 	}
 	for (size_t i = 0; i < n; i++)
-		show_item(row->items[i], max, out);
+		show_item(&row->items[i], max, out);
 	buf_adds(out, "\n# End\nSummarise all of this now.\n");
 }
 
@@ -215,8 +215,7 @@ static enum round keep(struct run *r, const struct summary *s, const struct mode
 		                         .cost_nano = answer->cost_nano };
 	unsigned int ms = RUN_RETRY_MS;
 
-	while (summary_add(r->conf->store, &r->job->tenant, &r->job->turn, s, &usage,
-	                   clock_wall_ms(), e)) {
+	while (summary_add(r->conf->store, &r->job->tenant, &r->job->turn, s, &usage, e)) {
 		if (e->code != STORE_UNAVAILABLE)
 			return ROUND_FAILED;
 		if (!run_wait_retry(r->job, &ms))
@@ -250,17 +249,17 @@ static enum round make(struct run *r, const struct row *row, size_t n, struct su
 /* -- when -----------------------------------------------------------------------------------------
  */
 
-static const struct item **fill_row(const struct run *r, size_t covered, size_t *ret_count)
+static struct item *fill_row(const struct run *r, size_t covered, size_t *ret_count)
 {
 	const struct item_list *own = &r->transcript.list, *past = &r->context.earlier.items;
-	const struct item **items = calloc(past->count + own->count, sizeof(*items));
+	struct item *items = calloc(past->count + own->count, sizeof(*items));
 	size_t n = 0;
 
 	for (size_t i = 0; items && i < past->count; i++)
-		items[n++] = &past->items[i];
+		items[n++] = past->items[i];
 	for (size_t i = 0; items && i < own->count; i++)
 		if (i == 0 || i >= covered)
-			items[n++] = &own->items[i];
+			items[n++] = own->items[i];
 	*ret_count = n;
 	return items;
 }
@@ -270,25 +269,18 @@ static void point_at(const struct run *r, const struct row *row, size_t at, stru
 {
 	const struct earlier *past = &r->context.earlier;
 
-	*ret = (struct summary){ .turn = r->job->turn, .through = row->items[at]->seq };
+	*ret = (struct summary){ .turn = r->job->turn,
+		                 .through = row->items[at].seq,
+		                 .created_ms = clock_wall_ms() };
 	for (size_t i = 0; i < past->turn_count; i++)
 		if (at >= past->turns[i].first && at < past->turns[i].first + past->turns[i].count)
 			ret->turn = past->turns[i].id;
 }
 
-static size_t tokens_of_row(const struct row *row)
-{
-	size_t tokens = 0;
-
-	for (size_t i = 0; i < row->count; i++)
-		tokens += context_tokens_of(row->items[i], 1);
-	return tokens;
-}
-
 enum round summarise(struct run *r, size_t beside, bool in_any_case, bool *ret_made, struct err *e)
 {
 	size_t room = context_room(r->model), tokens, cut;
-	auto_free const struct item **items = NULL;
+	auto_free struct item *items = NULL;
 	struct summary summary = { .text = NULL };
 	struct row row;
 	enum round round;
@@ -302,7 +294,8 @@ enum round summarise(struct run *r, size_t beside, bool in_any_case, bool *ret_m
 		return ROUND_FAILED;
 	}
 	row.items = items;
-	tokens = tokens_of_row(&row) + context_tokens(r->context.summary.len) + beside;
+	tokens = context_tokens_of(row.items, row.count) + context_tokens(r->context.summary.len) +
+	         beside;
 	if (!in_any_case && tokens <= room / 100 * SUMMARISE_SHARE)
 		return ROUND_AGAIN;
 	cut = cut_of(&row, (in_any_case && tokens < room ? tokens : room) / 100 * SUMMARISE_KEPT);

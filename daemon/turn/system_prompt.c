@@ -42,6 +42,12 @@ static const char planning[] =
 	"- The session plans: only calls that read are run. Find out what you need, then show the "
 	"plan with plan_exit, and go on when the person approves it.\n";
 
+static const char child[] =
+	"\n# You are a child agent\n"
+	"Another agent has given you one task and sees nothing but your last answer. You can ask "
+	"nobody: what a person would have to allow is refused. Do the task, then answer with what "
+	"you found and did, with names and paths, and what you could not do.\n";
+
 /* The first sentence says what a tool is for; the rest is with its arguments. */
 static void list_tools(const struct model_tool *tools, size_t n, struct buf *out)
 {
@@ -69,4 +75,11 @@ void system_prompt(const struct session *s, const struct model_tool *tools, size
 		buf_adds(out, asking);
 	if (s->instructions[0])
 		buf_addf(out, "\n# Instructions for this session\n%s\n", s->instructions);
+}
+
+void system_prompt_child(const struct session *s, const struct model_tool *tools, size_t n,
+                         struct buf *out)
+{
+	system_prompt(s, tools, n, out);
+	buf_adds(out, child);
 }

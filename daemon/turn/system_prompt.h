@@ -13,4 +13,8 @@
 void system_prompt(const struct session *s, const struct model_tool *tools, size_t n,
                    struct buf *out);
 
+/* The same for a child agent. */
+void system_prompt_child(const struct session *s, const struct model_tool *tools, size_t n,
+                         struct buf *out);
+
 #endif

@@ -12,8 +12,11 @@ static const struct uuid earlier = { "01980000-0000-7000-8000-0000000000ea" };
 
 static void put_item(struct item *ret, enum item_kind kind, const char *text)
 {
+	auto_buf struct buf body = BUF_INIT(strlen(text));
+
+	buf_adds(&body, text);
 	*ret = (struct item){ .kind = kind, .body_len = strlen(text) };
-	ret->body = strdup(text);
+	ret->body = buf_take(&body);
 }
 
 /* Turns of an input and an answer of so many bytes. */

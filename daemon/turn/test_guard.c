@@ -1,6 +1,7 @@
 #include "common/test.h"
 
 #include "common/attr.h"
+#include "common/buf.h"
 #include "daemon/turn/guard.h"
 
 #include <stdio.h>
@@ -16,12 +17,20 @@ static void begin(void)
 	list.count = 1;
 }
 
+static char *copy(const char *text)
+{
+	auto_buf struct buf out = BUF_INIT(strlen(text));
+
+	buf_adds(&out, text);
+	return buf_take(&out);
+}
+
 static void put(enum item_kind kind, unsigned int call, const char *tool, const char *body)
 {
 	struct item *item = &items[list.count++];
 
 	*item = (struct item){ .kind = kind, .body_len = strlen(body) };
-	item->body = strdup(body);
+	item->body = copy(body);
 	(void)snprintf(item->call_id, sizeof(item->call_id), "c%u", call);
 	(void)snprintf(item->tool, sizeof(item->tool), "%s", tool);
 }
@@ -136,7 +145,7 @@ static void what_a_failure_is(void **state)
 		for (unsigned int i = 0; i < GUARD_REPEATS; i++) {
 			called(i, "a", "{}", cases[k].result);
 			if (cases[k].details)
-				items[list.count - 1].details = strdup(cases[k].details);
+				items[list.count - 1].details = copy(cases[k].details);
 		}
 		assert_int_equal(guard_loop(&list) != NULL, cases[k].fails);
 		end();
