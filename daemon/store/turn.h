@@ -162,16 +162,16 @@ enum call_state {
 struct item {
 	uint32_t seq; /* from 0 in each turn */
 	enum item_kind kind;
-	char call_id[65]; /* tool calls and results */
-	char tool[65];    /* tool calls and results */
 	enum call_state call_state;
+	char call_id[65];     /* tool calls and results */
+	char tool[65];        /* tool calls and results */
+	char origin[65];      /* reasoning: which model takes the opaque part back */
 	bool lossy;           /* tool result: bytes were replaced by U+FFFD */
 	bool truncated;       /* tool result: the middle was cut */
-	uint64_t total_bytes; /* tool result: bytes of output before the cut */
 	bool beginning;       /* turn_items_shown() gave the beginning of body only */
 	bool sealed;          /* reasoning: there is an opaque part, also where it was not read */
-	char origin[65];      /* reasoning: which model takes the opaque part back */
-	char *opaque;         /* reasoning: what that gets, NULL = none; owned as body is */
+	uint64_t total_bytes; /* tool result: bytes of output before the cut */
+	char *opaque;         /* reasoning: what the origin gets, NULL = none; owned as body is */
 	size_t opaque_len;
 	char *details; /* result, discarded: JSON, NULL = none; owned as body is */
 	char *body;    /* owned by whoever filled it; bytes */
