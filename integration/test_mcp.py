@@ -20,6 +20,8 @@ from provider.models import entry
 from provider.server import Call
 from test_approvals import answer, asked, results, shown
 from test_durable import kill_all
+from test_local import local  # noqa: F401 (a fixture)
+from test_local import start as start_local
 from test_provider_process import courier
 from world import ROOT, eventually, output_of
 
@@ -36,12 +38,14 @@ def servers():
 
 @pytest.fixture(scope="module")
 def daemon(world, servers):
-    """acme has the first server, globex the second and one that is not there, initech none."""
-    daemon = Daemon(world, ("acme", "globex", "initech"))
-    allow(daemon, acme=["one", "undeclared"], globex=["two", "gone"])
+    """acme has the first server, globex the second and one that is not there, initech none, and
+    umbrella the first for calls that are short."""
+    daemon = Daemon(world, ("acme", "globex", "initech", "umbrella"))
+    allow(daemon, acme=["one", "undeclared"], globex=["two", "gone"], umbrella=["hasty"])
     gone = {"url": "http://127.0.0.1:9/mcp"}
-    quick = {"url": servers["one"].url, "timeoutSeconds": 1, "tokenFile": f"{daemon.var}/tokens/mcp"}
-    daemon.start(mcp=declare(daemon, one=quick, two=servers["two"].url, gone=gone))
+    hasty = {"url": servers["one"].url, "timeoutSeconds": 3}
+    daemon.start(mcp=declare(daemon, one=servers["one"].url, two=servers["two"].url, gone=gone,
+                             hasty=hasty))
     yield daemon
     assert daemon.stop() == 0, daemon.log()[-4000:]
     world.daemons.remove(daemon)
@@ -317,13 +321,14 @@ def test_what_is_no_answer(client, one, act, code):
 @pytest.mark.parametrize("wait", [Wait, lambda: Wait(b": noise\n\n"),
                                   lambda: Wait(b"data: " + CHANGED.encode() + b"\n\n")],
                          ids=["silence", "comments", "notifications"])
-def test_a_call_has_a_deadline(client, one, wait):
+def test_a_call_has_a_deadline(daemon, one, wait):
+    client = daemon.client("umbrella")
     act = one.on("tools/call", wait())
     began = time.monotonic()
-    said = look(client)
+    said = client.run(client.session(), line("mcp__hasty__look")).text
     assert said == ("error: timeout: the server did not answer in time; the call may or may not have "
                     "had an effect")
-    assert time.monotonic() - began > 0.9 and act.gone.wait(20)
+    assert time.monotonic() - began > 2.9 and act.gone.wait(20)
     cancelled, = eventually(lambda: one.said("notifications/cancelled"), 20, "the word")
     assert cancelled["params"]["requestId"] == one.said("tools/call")[0]["id"]
 
@@ -679,6 +684,12 @@ def test_faults_of_the_file_are_told(make_daemon, one):
         "servers[3].tokenHeader: must be 1 to 64 of letters, digits, \"-\" and \"_\", and none that a request "
         "is made of",
         f"cloisterd: {path}: 10 faults"]
+
+
+def test_local_mode_has_all_servers(local, one):
+    client = start_local(local, mcp=declare(local, one=one.url))
+    assert look(client) == "did look"
+    assert local.stop() == 0
 
 
 def reload(daemon):
