@@ -17,7 +17,7 @@ void local_take_token(struct local_token *ret)
 	*ret = (struct local_token){ .given = value != NULL };
 	if (!value)
 		return;
-	if (registry_token(value, strlen(value), ret->digest, &ret->fault) < 0)
+	if (token_read(value, strlen(value), ret->digest, &ret->fault) < 0)
 		(void)err_wrap(&ret->fault, VARIABLE);
 	/* The kernel shows where it stood, not what is in the list. */
 	sodium_memzero(value, strlen(value));
@@ -56,7 +56,7 @@ static int read_token(const struct options *o, const char *state_dir,
 	if (trusted_canonical(o->token_file, &canonical, e) < 0 ||
 	    trusted_read(canonical, TRUSTED_SECRET, TOKEN_FILE_MAX, &data, &len, e) < 0)
 		return err_wrap(e, "--token-file");
-	rc = registry_token(data, len, ret, e);
+	rc = token_read(data, len, ret, e);
 	sodium_memzero(data, len);
 	if (rc < 0)
 		return err_wrap(e, "--token-file %.200s", o->token_file);

@@ -253,6 +253,24 @@ static int ask_running(const struct options *o)
 	return EXIT_FAULTS;
 }
 
+/* Last, and by itself: what a terminal shows at the end is what is copied. */
+static int new_token(const struct options *o)
+{
+	const char *name = o->tenant_name ? o->tenant_name : "NAME";
+	const struct uuid id = uuid_new();
+	struct token_text text;
+
+	token_draw(&text);
+	printf("Declare the hash.  In a registry, in \"credentials\" of the tenant:\n\n"
+	       "    {\"id\": \"%s\", \"tokenHash\": \"%s\"}\n\n"
+	       "or on NixOS, with any name for main:\n\n"
+	       "    services.cloister.tenants.%s.tokenHashes.main = \"%s\";\n\n"
+	       "Give the token to whom it is for.  It is shown this once, and stored nowhere:\n\n"
+	       "%s\n",
+	       id.text, text.hash, name, text.hash, text.token);
+	return fflush(stdout) == 0 ? 0 : EXIT_FAULTS;
+}
+
 static int dispatch(struct options *o)
 {
 	if (o->help) {
@@ -269,6 +287,8 @@ static int dispatch(struct options *o)
 	case COMMAND_RELOAD:
 	case COMMAND_TENANT:
 		return ask_running(o);
+	case COMMAND_TOKEN:
+		return new_token(o);
 	case COMMAND_VERSION:
 		puts("cloisterd " VERSION);
 		return 0;

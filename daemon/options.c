@@ -3,6 +3,7 @@
 #include "common/buf.h"
 #include "common/fd.h"
 #include "daemon/tenant/policy.h"
+#include "daemon/tenant/registry.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,12 +21,14 @@ enum kind {
 	KIND_PATH,
 	KIND_ADDRESS,
 	KIND_NUMBER,
-	KIND_CHOICE,   /* stored as the index of the word */
-	KIND_WORD,     /* stored as the word, which is static */
-	KIND_NETWORKS, /* may stand more than once */
-	KIND_ORIGINS,  /* as well */
-	KIND_PATHS,    /* as well */
-	KIND_FLAG,     /* has no value */
+	KIND_CHOICE,    /* stored as the index of the word */
+	KIND_WORD,      /* stored as the word, which is static */
+	KIND_NETWORKS,  /* may stand more than once */
+	KIND_ORIGINS,   /* as well */
+	KIND_ADDRESSES, /* as well */
+	KIND_PATHS,     /* as well */
+	KIND_NAME,      /* of a tenant */
+	KIND_FLAG,      /* has no value */
 };
 
 struct option_row {
@@ -39,11 +42,12 @@ struct option_row {
 	unsigned int min, max;
 	enum kind kind;
 	bool required;
-	bool in_check;   /* also an option of "check", "reload" and "tenant" */
-	bool also_check; /* of "check" */
+	unsigned int also; /* commands besides serve and doctor, as OF() has them */
+	unsigned int only; /* or instead of these; 0 = no */
 };
 
-#define AT(member) .at = offsetof(struct options, member)
+#define OF(command) (1U << COMMAND_##command)
+#define AT(member)  .at = offsetof(struct options, member)
 #define PATH(n, v, member, ...)                                                   \
 	{                                                                         \
 		.name = n, .value = v, .kind = KIND_PATH, AT(member), __VA_ARGS__ \
@@ -61,7 +65,7 @@ static const struct option_row rows[] = {
 	     .help = "registry of the tenants (required, or --workspace-root)"),
 	{ .name = "workspace-root", .value = "DIR", .kind = KIND_PATHS, AT(workspace_roots),
 	  .help = "local mode, for one person: what the sandbox sees as /workspace; repeatable" },
-	PATH("models", "FILE", models, .also_check = true,
+	PATH("models", "FILE", models, .also = OF(CHECK),
 	     .help = "models of providers (default: the built-in one alone)"),
 	PATH("mcp", "FILE", mcp, .also_check = true,
 	     .help = "MCP servers, whose tools tenants may have (default: none)"),
@@ -71,7 +75,9 @@ static const struct option_row rows[] = {
 	  .help = "local mode: --host may be another address than 127.0.0.1 or ::1" },
 	{ .name = "cors-origin", .value = "ORIGIN", .kind = KIND_ORIGINS, AT(cors_origins),
 	  .help = "whose pages may use the API, such as https://app.example; repeatable" },
-	PATH("state", "DIR", state, .required = true, .in_check = true,
+	{ .name = "trusted-proxy", .value = "ADDRESS", .kind = KIND_ADDRESSES, AT(trusted_proxies),
+	  .help = "whose X-Forwarded-For says where a request comes from; repeatable" },
+	PATH("state", "DIR", state, .required = true, .also = OF(CHECK) | OF(RELOAD) | OF(TENANT),
 	     .help = "private directory for the database and the tenants' guest state"),
 	PATH("rootfs", "DIR", rootfs, .required = true,
 	     .help = "root filesystem of the sandboxes, read only"),
@@ -132,6 +138,8 @@ static const struct option_row rows[] = {
 	       .help = "largest body of a request; all bodies together: eight times that"),
 	NUMBER("request-seconds", "SECONDS", request_seconds, 1, 3600, "30",
 	       .help = "how long a request may take to arrive"),
+	NUMBER("max-failed-attempts", "N", max_failed_attempts, 1, 1000000, "120",
+	       .help = "wrong tokens from one address in a minute; 429 too_many_attempts beyond"),
 	NUMBER("max-db-connections", "N", max_db_connections, 4, 200, "16",
 	       .help = "connections to PostgreSQL, over all tenants"),
 	NUMBER("max-tenant-database-mb", "MB", max_tenant_database_mb, 16, 1048576, "1024",
@@ -142,6 +150,8 @@ static const struct option_row rows[] = {
 	{ .name = "log-level", .value = "LEVEL", .kind = KIND_CHOICE, AT(log_level),
 	  .standard = "info", .words = { "error", "warn", "info", "debug" },
 	  .help = "the most detailed messages that are written to standard error" },
+	{ .name = "tenant", .value = "NAME", .kind = KIND_NAME, AT(tenant_name), .only = OF(TOKEN),
+	  .help = "whose token it will be: says where to declare it" },
 };
 /* clang-format on */
 
@@ -209,11 +219,21 @@ static int set_address(struct options *o, size_t at, const char *value, struct e
 	return set_text(o, at, value, e);
 }
 
+static int set_name(struct options *o, size_t at, const char *value, struct err *e)
+{
+	if (!registry_name_valid(value))
+		return err_set(e, EINVAL,
+		               "%.64s is not 1 to %d of a-z, 0-9 and \"-\" with a letter in front",
+		               value, TENANT_NAME_MAX);
+	return set_text(o, at, value, e);
+}
+
 _Static_assert(offsetof(struct option_list, v) == 0, "a list is where its first value is");
 
 static bool repeats(enum kind kind)
 {
-	return kind == KIND_NETWORKS || kind == KIND_ORIGINS || kind == KIND_PATHS;
+	return kind == KIND_NETWORKS || kind == KIND_ORIGINS || kind == KIND_ADDRESSES ||
+	       kind == KIND_PATHS;
 }
 
 /* As a browser writes it: scheme, host in lower case, port; nothing behind. */
@@ -245,7 +265,9 @@ static int add_value(struct options *o, const struct option_row *row, const char
 		return -1;
 	if (list->n == OPTION_LIST_MAX)
 		return err_set(e, EINVAL, "more than %d of them", OPTION_LIST_MAX);
-	if ((row->kind == KIND_PATHS ? set_path : set_text)(o, at, value, e) < 0)
+	if ((row->kind == KIND_PATHS       ? set_path
+	     : row->kind == KIND_ADDRESSES ? set_address
+	                                   : set_text)(o, at, value, e) < 0)
 		return -1;
 	list->n++;
 	return 0;
@@ -309,6 +331,9 @@ static int set_value(struct options *o, const struct option_row *row, const char
 	case KIND_ADDRESS:
 		r = set_address(o, row->at, value, e);
 		break;
+	case KIND_NAME:
+		r = set_name(o, row->at, value, e);
+		break;
 	case KIND_NUMBER:
 		r = set_number(o, row, value, e);
 		break;
@@ -318,6 +343,7 @@ static int set_value(struct options *o, const struct option_row *row, const char
 		break;
 	case KIND_NETWORKS:
 	case KIND_ORIGINS:
+	case KIND_ADDRESSES:
 	case KIND_PATHS:
 		r = add_value(o, row, value, e);
 		break;
@@ -460,8 +486,9 @@ static bool like_serve(enum command command)
 
 static bool applies(const struct option_row *row, enum command command)
 {
-	return like_serve(command) || (command != COMMAND_VERSION && row->in_check) ||
-	       (command == COMMAND_CHECK && row->also_check);
+	unsigned int also = row->only ? row->only : row->also;
+
+	return (!row->only && like_serve(command)) || (also & (1U << command));
 }
 
 /* Fill in what was not given, then compare the values with one another. */
@@ -499,8 +526,8 @@ static const struct option_row *find_row(const char *name, size_t len, enum comm
 
 static const char *command_name(enum command command)
 {
-	static const char *const names[] = { "",       "serve",  "check",  "doctor",
-		                             "reload", "tenant", "version" };
+	static const char *const names[] = { "",       "serve",  "check", "doctor",
+		                             "reload", "tenant", "token", "version" };
 
 	return names[command];
 }
@@ -542,10 +569,21 @@ static int parse_tenant_operand(struct options *o, const char *value, struct err
 	return 0;
 }
 
+static int parse_token_operand(struct options *o, const char *value, struct err *e)
+{
+	if (o->new_token || strcmp(value, "new") != 0)
+		return err_set(e, EINVAL, "%.64s: %s; see cloisterd token --help", value,
+		               o->new_token ? "unexpected" : "not new");
+	o->new_token = true;
+	return 0;
+}
+
 static int parse_operand(struct options *o, const char *value, struct err *e)
 {
 	if (o->command == COMMAND_TENANT)
 		return parse_tenant_operand(o, value, e);
+	if (o->command == COMMAND_TOKEN)
+		return parse_token_operand(o, value, e);
 	if (o->command != COMMAND_CHECK || o->tenants)
 		return err_set(e, EINVAL, "%.64s: unexpected; see cloisterd %s --help", value,
 		               command_name(o->command));
@@ -574,6 +612,8 @@ static int parse_arguments(struct options *o, char *const argv[], struct err *e)
 		return err_set(e, EINVAL, "which FILE?  See cloisterd check --help");
 	if (o->command == COMMAND_TENANT && !o->tenant.text[0])
 		return err_set(e, EINVAL, "purge whom?  See cloisterd tenant --help");
+	if (o->command == COMMAND_TOKEN && !o->new_token)
+		return err_set(e, EINVAL, "new?  See cloisterd token --help");
 	if ((o->command == COMMAND_TENANT || o->command == COMMAND_RELOAD) && !o->state)
 		return err_set(e, EINVAL, "--state DIR: required");
 	return like_serve(o->command) ? complete(o, given, e) : 0;
@@ -613,7 +653,8 @@ void options_release(struct options *o)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		struct option_list *list = list_at(o, rows[i].at);
 
-		if (rows[i].kind == KIND_PATH || rows[i].kind == KIND_ADDRESS)
+		if (rows[i].kind == KIND_PATH || rows[i].kind == KIND_ADDRESS ||
+		    rows[i].kind == KIND_NAME)
 			free(*text_at(o, rows[i].at));
 		if (!repeats(rows[i].kind))
 			continue;
@@ -652,6 +693,7 @@ void options_help(enum command topic, FILE *out)
 				 "  doctor    examine this machine, with a sandbox of its own\n"
 				 "  reload    have a running service read its registry again\n"
 				 "  tenant    drop what is kept of a tenant\n"
+				 "  token     draw a token, and its hash\n"
 				 "  version   print the version\n\n"
 				 "cloisterd COMMAND --help lists the options of a command.\n",
 		[COMMAND_SERVE] =
@@ -681,6 +723,10 @@ void options_help(enum command topic, FILE *out)
 			"Has the service that runs on DIR drop the database and the guest state of a "
 			"tenant\nthat the registry in force does not declare.  Its workspace is not "
 			"touched.\nExit status: 0 when nothing is left, 1 otherwise.\n",
+		[COMMAND_TOKEN] =
+			"usage: cloisterd token new [--tenant NAME]\n\n"
+			"Draws a token of 256 random bits and prints it, once, with the hash that is "
+			"declared\nin its place.  Nothing is stored.\n",
 		[COMMAND_VERSION] = "usage: cloisterd version\n",
 	};
 	bool any = false;

@@ -18,6 +18,7 @@ enum command {
 	COMMAND_DOCTOR,
 	COMMAND_RELOAD,
 	COMMAND_TENANT,
+	COMMAND_TOKEN,
 	COMMAND_VERSION,
 };
 
@@ -37,6 +38,8 @@ struct options {
 	char *state;   /* NULL only with check */
 	bool purge;    /* tenant */
 	struct uuid tenant;
+	bool new_token;    /* token */
+	char *tenant_name; /* token; NULL = nobody's */
 
 	/* serve and doctor; limits in the order of the help */
 	char *host; /* literal IPv4 or IPv6 address */
@@ -49,6 +52,7 @@ struct options {
 	struct option_list host_addresses;  /* IPv4 networks */
 	struct option_list workspace_roots; /* paths; any = local mode */
 	struct option_list cors_origins;
+	struct option_list trusted_proxies; /* IPv4 or IPv6 addresses */
 	char *token_file;
 	char *models;
 	char *mcp;                 /* also of check; NULL = the built-in one alone */
@@ -77,6 +81,7 @@ struct options {
 	unsigned int event_replay_limit;
 	unsigned int max_request_bytes;
 	unsigned int request_seconds;
+	unsigned int max_failed_attempts; /* per minute */
 	unsigned int max_db_connections;
 	unsigned int max_tenant_database_mb; /* MiB */
 };

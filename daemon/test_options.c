@@ -409,6 +409,44 @@ static void test_orders(void **state)
 	refuse("purge: unexpected; see cloisterd tenant --help", "tenant", "purge", id, "purge");
 }
 
+static void test_tokens(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	auto_options struct options named = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(&o, &e, "token", "new"), 0);
+	assert_int_equal(o.command, COMMAND_TOKEN);
+	assert_null(o.tenant_name);
+	assert_int_equal(parse(&named, &e, "token", "--tenant=acme", "new"), 0);
+	assert_string_equal(named.tenant_name, "acme");
+	refuse("new?  See cloisterd token --help", "token");
+	refuse("new?  See cloisterd token --help", "token", "--tenant", "acme");
+	refuse("old: not new; see cloisterd token --help", "token", "old");
+	refuse("new: unexpected; see cloisterd token --help", "token", "new", "new");
+	refuse("--state: no such option; see cloisterd token --help", "token", "new", "--state=/s");
+	refuse("--tenant: no such option; see cloisterd serve --help", SERVE, "--tenant", "acme");
+	refuse("--tenant: Acme is not 1 to 64 of a-z, 0-9 and \"-\" with a letter in front",
+	       "token", "new", "--tenant", "Acme");
+}
+
+static void test_proxies(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(&o, &e, SERVE, "--trusted-proxy=127.0.0.1", "--trusted-proxy=::1",
+	                       "--max-failed-attempts=1"),
+	                 0);
+	assert_int_equal(o.trusted_proxies.n, 2);
+	assert_string_equal(o.trusted_proxies.v[1], "::1");
+	assert_int_equal(o.max_failed_attempts, 1);
+	refuse("--trusted-proxy: 10.0.0.0/8 is not an IPv4 or IPv6 address", SERVE,
+	       "--trusted-proxy=10.0.0.0/8");
+}
+
 static void test_loopback_only(void **state)
 {
 	static const struct {
@@ -636,6 +674,8 @@ int main(void)
 		cmocka_unit_test(test_local_mode_stays_here),
 		cmocka_unit_test(test_origins),
 		cmocka_unit_test(test_orders),
+		cmocka_unit_test(test_tokens),
+		cmocka_unit_test(test_proxies),
 		cmocka_unit_test(test_loopback_only),
 		cmocka_unit_test(test_shares),
 		cmocka_unit_test(test_paths_become_absolute),

@@ -213,6 +213,7 @@ class Contract:
                 raise Broken(f"{method} {target}: status {status} is not described")
             return self.deref(operation["responses"][str(status)])
         others = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden",
+                  429: "TooManyAttempts",
                   **({405: "MethodNotAllowed"} if path else {404: "NoRoute"})}
         if status not in others:
             raise Broken(f"{method} {target}: status {status} for what is not described")

@@ -15,6 +15,7 @@ from world import BUILD
 
 ACME = "01980000-0000-7000-8000-00000000ac3e"
 GLOBEX = "01980000-0000-7000-8000-00000091b0e5"
+HASH = "5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5"
 FILES = sorted(glob.glob(f"{ROOT}/*.nix") + glob.glob(f"{ROOT}/nix/*.nix") +
                glob.glob(f"{ROOT}/integration/nix/*.nix"))
 
@@ -107,6 +108,7 @@ def good():
     more = second("""
       tenants.globex.workspace = "/data/globex dir";
       tenants.globex.tokenFiles = { old = "/run/secrets/globex"; new = "/etc/globex new"; };
+      tenants.globex.tokenHashes.next = "%s";
       tenants.globex.egress = { mode = "allow"; dns = [ "9.9.9.9" ]; allow = [
         { cidr = "198.51.100.0/24"; ports = [ 443 "8000-8100" ]; } { cidr = "203.0.113.7/32"; } ]; };
       tenants.globex.limits = { cpus = 0.29; memoryMiB = 512; processes = 64; };
@@ -130,10 +132,11 @@ def good():
       logLevel = "debug";
       corsOrigins = [ "https://app.example" "http://[::1]:3000" ];
       hostAddresses = [ "192.0.2.0/24" ];
+      trustedProxies = [ "192.0.2.9" ];
       limits = { maxRunningTurns = 2; maxRequestBytes = 2097152; drainSeconds = 7; };
       unit = { memoryMax = "3G"; tasksMax = 4096; };
       reverseProxy = { enable = true; serverName = "cloister.example"; };
-      """)
+      """ % HASH)
     wanted = "inherit (m) machine unit service unitSection registry list;"
     return evaluate(f"let one = m: {{ {wanted} }}; much = {machine(more)}; in {{ "
                     f"little = one {machine(module())}; much = one much // {{ inherit (much) models mcp; }}; }}")
@@ -166,8 +169,11 @@ def test_all_that_can_be_said_of_a_tenant(good):
     assert globex["limits"] == {"cpus": 0.29, "memoryMiB": 512, "processes": 64}
     assert globex["egress"] == {"mode": "allow", "dns": ["9.9.9.9"], "allow": [
         {"cidr": "198.51.100.0/24", "ports": [443, "8000-8100"]}, {"cidr": "203.0.113.7/32"}]}
-    assert sorted(c["tokenFile"] for c in globex["credentials"]) == sorted(
+    assert sorted(c["tokenFile"] for c in globex["credentials"][:2]) == sorted(
         token_copy(GLOBEX, name) for name in ("old", "new"))
+    # A hash is no secret: it is declared as it is, and nothing is copied for it.
+    assert globex["credentials"][2:] == [{"id": credential_id(GLOBEX, "next"), "tokenHash": HASH}]
+    assert credential_id(GLOBEX, "next") not in good["much"]["list"]
     fields = [line.split("\t") for line in good["much"]["list"].splitlines()]
     assert [f[2:] for f in fields if f[0] == "workspace"] == [
         ["0", "/srv/cloister/acme"], [str(20 * 1024 * 1024), "/data/globex dir"]]
@@ -234,7 +240,8 @@ def test_the_options_reach_the_command_line(good):
     assert "--max-" not in little  # the daemon's own defaults
     for words in ("--host 0.0.0.0 --port 8443 --drain-seconds 7", "--log-level debug",
                   '--cors-origin https://app.example --cors-origin "http://[::1]:3000"',
-                  "--host-address 192.0.2.0/24", "--max-running-turns 2", "--max-request-bytes 2097152"):
+                  "--host-address 192.0.2.0/24", "--trusted-proxy 192.0.2.9 --trusted-proxy 127.0.0.1",
+                  "--max-running-turns 2", "--max-request-bytes 2097152"):
         assert words in much, words
     service = good["much"]["service"]
     assert service["EnvironmentFile"] == ["/etc/cloister.env"]
@@ -292,7 +299,8 @@ def test_what_else_is_on_the_machine(good):
 def test_nginx_passes_streams_on_as_they_come(good):
     location = good["much"]["machine"]["nginx"]["virtualHosts"]["cloister.example"]["locations"]["/"]
     assert location["proxyPass"] == "http://127.0.0.1:8443"
-    for line in ("proxy_buffering off;", "proxy_http_version 1.1;", "client_max_body_size 2097152;"):
+    for line in ("proxy_buffering off;", "proxy_http_version 1.1;", "client_max_body_size 2097152;",
+                 "proxy_set_header X-Forwarded-For $remote_addr;"):
         assert line in location["extraConfig"]
 
 
@@ -303,8 +311,10 @@ def test_nginx_finds_the_daemon_wherever_it_listens(host, upstream):
     settings = cloister(f"""host = "{host}";
       allowRemote = true;
       reverseProxy = {{ enable = true; serverName = "c"; }};""")
-    nginx = evaluate(f"{machine(settings)}.machine.nginx")
-    assert nginx["virtualHosts"]["c"]["locations"]["/"]["proxyPass"] == f"http://{upstream}:4096"
+    made = evaluate(f"let m = {machine(settings)}; in {{ inherit (m.machine) nginx; inherit (m.service) ExecStart; }}")
+    assert made["nginx"]["virtualHosts"]["c"]["locations"]["/"]["proxyPass"] == f"http://{upstream}:4096"
+    # It comes from there, too.
+    assert f" --trusted-proxy {upstream.strip('[]')}" in made["ExecStart"]
 
 
 MODEL = '''models.m = { label = "M"; api = "messages"; baseUrl = "https://m.example/v1"; model = "m"; apiKeyFile = "/etc/key"; contextWindow = 2; maxOutputTokens = 1; }'''
@@ -378,6 +388,14 @@ REFUSED = {
     "no tenant": ("{ services.cloister.enable = true; }", "tenants: is empty; declare a tenant"),
     "no token": (second("tenants.globex.tokenFiles = { };"), ".globex: has no token"),
     "17 tokens": (second("tenants.globex.tokenFiles = lib.genAttrs (map toString (builtins.genList (i: i) 17)) (n: \"/etc/${n}\");"), "has 17 tokens, at most 16"),
+    "hash": (second('tenants.globex.tokenHashes.next = "5994";'),
+             '.globex.tokenHashes.next: "5994" is not 64 hex digits in lower case'),
+    "capital hash": (second(f'tenants.globex.tokenHashes.next = "{HASH.upper()}";'), "is not 64 hex"),
+    "hash and file": (second(f'tenants.globex.tokenHashes.main = "{HASH}";'),
+                      ".globex.tokenHashes.main: the same name as in tokenFiles"),
+    "same hash": (second(f"""tenants.globex.tokenHashes.next = "{HASH}";
+        tenants.acme.tokenHashes.next = "{HASH}";"""), "is the same token as"),
+    "no proxy": (cloister('trustedProxies = [ "proxy.example" ];'), "is not an IPv4 or IPv6 address"),
     "same token file": (second('tenants.globex.tokenFiles.main = "/run/secrets/acme";'),
                         "is the same file as"),
     # where

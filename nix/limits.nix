@@ -146,6 +146,13 @@
     default = 30;
     text = "How long a request may take to arrive, in seconds.";
   };
+  maxFailedAttempts = {
+    option = "max-failed-attempts";
+    min = 1;
+    max = 1000000;
+    default = 120;
+    text = "Wrong tokens from one address in a minute; 429 too_many_attempts beyond.";
+  };
   maxDbConnections = {
     option = "max-db-connections";
     min = 4;

@@ -92,6 +92,7 @@ let
       log-level = cfg.logLevel;
       cors-origin = cfg.corsOrigins;
       host-address = cfg.hostAddresses;
+      trusted-proxy = proxies;
       models = lib.optional (modelsFile != null) modelsFile;
       mcp = lib.optional (cfg.mcp != { }) "/etc/cloister/mcp.json";
     }
@@ -249,6 +250,10 @@ let
     ++ map (text: "${at "hostAddresses"}: ${builtins.toJSON text} ${networkFault text}") (
       lib.filter (text: networkFault text != null) cfg.hostAddresses
     )
+    ++ map (text: "${at "trustedProxies"}: ${text} is not an IPv4 or IPv6 address") (
+      lib.filter (text: !isAddress text) cfg.trustedProxies
+    )
+    ++ unless (lib.length proxies <= 256) "${at "trustedProxies"}: more than 256"
     ++ unless (lib.length cfg.corsOrigins <= 256) "${at "corsOrigins"}: more than 256"
     ++ unless (lib.length cfg.hostAddresses <= 256) "${at "hostAddresses"}: more than 256"
     ++ unless (!cfg.reverseProxy.enable || cfg.reverseProxy.serverName != "")
@@ -323,12 +328,15 @@ let
 
   # -- nginx ------------------------------------------------------------------------------
 
-  upstream =
+  # Where the daemon is reached from this machine, and where nginx then comes from.
+  reached =
     {
       "0.0.0.0" = "127.0.0.1";
-      "::" = "[::1]";
+      "::" = "::1";
     }
-    .${cfg.host} or (if lib.hasInfix ":" cfg.host then "[${cfg.host}]" else cfg.host);
+    .${cfg.host} or cfg.host;
+  upstream = if lib.hasInfix ":" reached then "[${reached}]" else reached;
+  proxies = cfg.trustedProxies ++ lib.optional cfg.reverseProxy.enable reached;
 in
 {
   options.services.cloister = import ./options.nix { inherit lib pkgs ours; };
@@ -420,6 +428,8 @@ in
         extraConfig = ''
           proxy_http_version 1.1;
           proxy_set_header Connection "";
+          # Whose wrong tokens are counted; what the client says of itself is left out.
+          proxy_set_header X-Forwarded-For $remote_addr;
           # Event streams: each event goes out when it comes, and silence ends nothing.
           proxy_buffering off;
           proxy_read_timeout 1h;

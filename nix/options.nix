@@ -121,10 +121,15 @@ let
           '';
         };
         tokenFiles = option (types.attrsOf types.str) { } ''
-          Names of the tenant's credentials, each with a file that holds its bearer token: at
-          least 32 printable characters. The file is read as root, so that whatever puts secrets
+          Names of the tenant's credentials, each with a file that holds its bearer token, at
+          least 32 printable characters, or sha256: and its hash. The file is read as root, so that whatever puts secrets
           in place may own it; the directories above it must be root's and closed to other
           writers. A string: a path would be copied into the Nix store.
+        '';
+        tokenHashes = option (types.attrsOf types.str) { } ''
+          The same without a secret: the SHA-256 of each token, 64 hex digits, as "cloisterd token
+          new" prints it beside a new token. Everybody may read them: the store may, and so may
+          a repository.
         '';
         egress = {
           mode = option (types.enum [ "public" "allow" "none" ]) "public" ''
@@ -221,6 +226,10 @@ in
   '';
   corsOrigins = option (types.listOf types.str) [ ] ''
     Whose pages may use the API, such as "https://app.example".
+  '';
+  trustedProxies = option (types.listOf types.str) [ ] ''
+    Addresses of proxies that tell in X-Forwarded-For whom they ask for, so that wrong tokens are
+    counted for that one and not for the proxy. `reverseProxy` names its own.
   '';
   hostAddresses = option (types.listOf types.str) [ ] ''
     IPv4 networks that no sandbox may reach, besides this machine's own addresses.

@@ -120,13 +120,29 @@ let
       at = "${at name}.tokenFiles.${credential}";
     }) (builtins.attrNames tenants.${name}.tokenFiles);
 
+  hashes =
+    name:
+    map (credential: {
+      id = credentialId name credential;
+      hash = tenants.${name}.tokenHashes.${credential};
+      at = "${at name}.tokenHashes.${credential}";
+    }) (builtins.attrNames tenants.${name}.tokenHashes);
+
   credentialFaults =
     name:
     let
-      count = builtins.length (credentials name);
+      count = builtins.length (credentials name ++ hashes name);
+      both = builtins.intersectAttrs tenants.${name}.tokenFiles tenants.${name}.tokenHashes;
     in
-    when (count < 1) "${at name}: has no token; name a file with one in tokenFiles"
+    when (count < 1)
+      "${at name}: has no token; declare the hash of one in tokenHashes, or name a file in tokenFiles"
     ++ when (count > 16) "${at name}: has ${toString count} tokens, at most 16"
+    ++ map (credential: "${at name}.tokenHashes.${credential}: the same name as in tokenFiles") (
+      builtins.attrNames both
+    )
+    ++ map (c: "${c.at}: ${quote c.hash} is not 64 hex digits in lower case, as \"cloisterd token new\" prints them") (
+      builtins.filter (c: builtins.match "${hex}{64}" c.hash == null) (hashes name)
+    )
     ++ builtins.concatLists (map (c: tokenFaults c) (credentials name));
 
   tokenFaults =
@@ -261,7 +277,11 @@ let
       credentials = map (c: {
         inherit (c) id;
         tokenFile = "${secretDirectory}/${c.id}";
-      }) (credentials name);
+      }) (credentials name)
+      ++ map (c: {
+        inherit (c) id;
+        tokenHash = c.hash;
+      }) (hashes name);
       egress = present {
         inherit (t.egress) mode dns;
         allow = if t.egress.mode == "allow" then map present t.egress.allow else null;
@@ -317,6 +337,7 @@ in
         at = "${at name}.id";
       }) names
     )
+    ++ duplicates "the same token as" (each (name: map (c: { key = c.hash; inherit (c) at; }) (hashes name)))
     ++ duplicates "the same file as" (
       each (name: map (c: { key = c.file; inherit (c) at; }) (credentials name))
     )

@@ -213,11 +213,9 @@ static bool authenticate(struct http_exchange *ex)
 	(void)request_token(ex, &token, &len);
 	if (conf->authenticate)
 		ex->req.principal = conf->authenticate(conf->ctx, token, len);
-	if (ex->req.principal)
-		return true;
-	http_error(&ex->req, &ex->res, 401, "unauthorized", "a valid bearer token is needed");
-	http_set_header(&ex->res, "WWW-Authenticate", "Bearer");
-	return false;
+	if (!ex->req.principal)
+		gate_refuse(ex, token != NULL);
+	return ex->req.principal != NULL;
 }
 
 static bool find_route(struct http_exchange *ex, const struct router_match *m)

@@ -28,7 +28,7 @@ enum exchange_stage {
 
 /* What the request's headers say about its frame and its sender. */
 struct http_head {
-	unsigned int hosts, lengths, encodings, authorizations, request_ids, origins;
+	unsigned int hosts, lengths, encodings, authorizations, request_ids, origins, forwards;
 	const char *fault; /* first thing wrong; static text */
 	const char *end;   /* of what was looked at so far, where libmicrohttpd keeps the head */
 	size_t end_nuls;   /* NULs that libmicrohttpd puts there in place of other bytes */
@@ -38,8 +38,9 @@ struct http_head {
 	const char *authorization;
 	const char *request_id;
 	const char *origin;
-	uint64_t length; /* declared bytes of body */
-	bool has_body;   /* declared, or chunked */
+	const char *forwarded; /* the last one */
+	uint64_t length;       /* declared bytes of body */
+	bool has_body;         /* declared, or chunked */
 };
 
 struct http_exchange {
@@ -95,6 +96,9 @@ bool gate_check(struct http_exchange *ex);
 
 /* The question before the request: answered in ex->res, without a token. */
 bool gate_preflight(struct http_exchange *ex);
+
+/* Answer a request whose token is nobody's, or that has none; counts those that had one. */
+void gate_refuse(struct http_exchange *ex, bool tried);
 
 /* Calls fn for the headers that every answer has; false as soon as fn says so. */
 bool gate_headers(const struct http_exchange *ex,

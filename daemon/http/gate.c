@@ -8,9 +8,16 @@
  * token, a Host that is not loopback's own name is refused as well.  Answers name the
  * origin that may read them only when it is listed; credentials that a browser adds by
  * itself are never asked for.
+ *
+ * Whoever sends tokens that are nobody's is counted (throttle.h).  Only the refusals: what
+ * is answered does not depend on which token was nearly right, for there is no such thing.
  */
 #include "daemon/http/server.h"
 
+#include "common/clock.h"
+#include "common/log.h"
+
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -63,6 +70,58 @@ bool gate_preflight(struct http_exchange *ex)
 		return false;
 	ex->res.status = 204;
 	return true;
+}
+
+/* -- tokens that are nobody's ------------------------------------------------------------- */
+
+static void log_flood(const struct in6_addr *client)
+{
+	static struct log_pace pace;
+	char text[INET6_ADDRSTRLEN] = "?";
+	unsigned int left_out;
+
+	if (!log_paced(&pace, &left_out))
+		return;
+	if (IN6_IS_ADDR_V4MAPPED(client))
+		(void)inet_ntop(AF_INET, &client->s6_addr[12], text, sizeof(text));
+	else
+		(void)inet_ntop(AF_INET6, client, text, sizeof(text));
+	log_warn("http: too many wrong tokens from %s (and %u more answers of this kind since the "
+	         "last line)",
+	         text, left_out);
+}
+
+/* In how many seconds one more would be in time; 0 = this one was. */
+static unsigned int count_attempt(struct http_exchange *ex)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(ex->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	struct throttle *t = &ex->server->throttle;
+	struct in6_addr client;
+	unsigned int wait;
+
+	if (!info || !info->client_addr)
+		return 0;
+	client = throttle_client(t, info->client_addr, ex->head.forwarded);
+	wait = throttle_count(t, &client, clock_mono_ms());
+	if (wait)
+		log_flood(&client);
+	return wait;
+}
+
+void gate_refuse(struct http_exchange *ex, bool tried)
+{
+	unsigned int wait = tried ? count_attempt(ex) : 0;
+
+	if (wait) {
+		http_error(&ex->req, &ex->res, 429, "too_many_attempts",
+		           "a valid bearer token is needed, and too many that are not have come "
+		           "from this address");
+		http_set_header(&ex->res, "Retry-After", "%u", wait);
+		return;
+	}
+	http_error(&ex->req, &ex->res, 401, "unauthorized", "a valid bearer token is needed");
+	http_set_header(&ex->res, "WWW-Authenticate", "Bearer");
 }
 
 bool gate_headers(const struct http_exchange *ex,

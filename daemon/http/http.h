@@ -123,6 +123,9 @@ struct http_conf {
 	const struct http_route *routes; /* ended by method NULL; the first that matches wins */
 	const char *const *origins;      /* what Origin may be, compared exactly; borrowed */
 	size_t origin_count;
+	unsigned int max_attempts;  /* wrong tokens of an address in a minute; 0 = no bound */
+	const char *const *proxies; /* addresses that say truly whom they ask for; borrowed */
+	size_t proxy_count;
 	bool local_hosts; /* Host must name this machine's loopback and the port */
 	/*
 	 * The principal of a bearer token, or NULL.  token is NULL when the request has none.

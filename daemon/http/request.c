@@ -51,6 +51,7 @@ static void count_header(struct http_head *h, const char *name, const char *valu
 		{ "Authorization", &h->authorizations, &h->authorization },
 		{ "X-Request-ID", &h->request_ids, &h->request_id },
 		{ "Origin", &h->origins, &h->origin },
+		{ "X-Forwarded-For", &h->forwards, &h->forwarded },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(known); i++) {

@@ -369,7 +369,10 @@ int http_start(const struct http_conf *conf, struct http_server **ret, struct er
 	pthread_mutex_init(&s->done_lock, NULL);
 	set_defaults(&s->conf);
 	s->bodies.max_body = s->conf.max_body;
-	if (check_limits(&s->conf, e) < 0 || open_listener(s, e) < 0 || open_loop(s, e) < 0 ||
+	if (check_limits(&s->conf, e) < 0 ||
+	    throttle_open(&s->throttle, conf->max_attempts, conf->proxies, conf->proxy_count, e) <
+	            0 ||
+	    open_listener(s, e) < 0 || open_loop(s, e) < 0 ||
 	    start_threads_without_signals(s, e) < 0) {
 		http_stop(&s);
 		return -1;
@@ -428,6 +431,7 @@ void http_stop(struct http_server **at)
 	worker_free(&s->urgent);
 	stream_stop(&s->streams);
 	linger_release(&s->linger);
+	throttle_close(&s->throttle);
 	fd_close(&s->listen_fd);
 	fd_close(&s->epoll_fd);
 	fd_close(&s->event_fd);

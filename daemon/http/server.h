@@ -12,6 +12,7 @@
 #include "daemon/http/exchange.h"
 #include "daemon/http/linger.h"
 #include "daemon/http/stream.h"
+#include "daemon/http/throttle.h"
 #include "daemon/http/worker.h"
 
 #include <pthread.h>
@@ -49,6 +50,7 @@ struct http_server {
 
 	/* of the loop thread */
 	struct budget bodies;
+	struct throttle throttle;
 	struct linger_list linger;
 	struct connection *connections;
 	uint64_t sweep_ms;    /* no deadline is earlier */

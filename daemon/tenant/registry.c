@@ -217,14 +217,6 @@ const struct tenant *registry_match(const struct registry *r,
 	return match ? match->tenant : NULL;
 }
 
-bool registry_digest(const char *token, size_t len, unsigned char ret[TOKEN_DIGEST])
-{
-	if (!token || len < TOKEN_MIN || len > TOKEN_FILE_MAX)
-		return false;
-	crypto_hash_sha256(ret, (const unsigned char *)token, len);
-	return true;
-}
-
 const struct tenant *registry_authenticate(const struct registry *r, const char *token, size_t len,
                                            const char **ret_credential_id)
 {
@@ -232,7 +224,7 @@ const struct tenant *registry_authenticate(const struct registry *r, const char 
 	const struct credential *credential = NULL;
 	const struct tenant *match;
 
-	if (!registry_digest(token, len, digest))
+	if (!token_digest(token, len, digest))
 		return NULL;
 	match = registry_match(r, digest, &credential);
 	sodium_memzero(digest, sizeof(digest));

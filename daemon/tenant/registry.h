@@ -13,6 +13,7 @@
 #include "common/err.h"
 #include "common/id.h"
 #include "daemon/tenant/policy.h"
+#include "daemon/tenant/token.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,10 +25,7 @@
 #define REGISTRY_LOCAL_ID                                                      \
 	"10ca1000-0000-8000-8000-000000000001" /* of local mode; nobody else's \
 	                                        */
-#define TOKEN_MIN          32                  /* bytes */
 #define REGISTRY_MAX_PARTS 16
-#define TOKEN_DIGEST       32   /* bytes of SHA-256 */
-#define TOKEN_FILE_MAX     4096 /* bytes, white space around the token included */
 
 #define TENANT_MODELS_MAX 32 /* entries of a tenant's list */
 #define TENANT_MODEL_MAX  64 /* bytes of a model's id */
@@ -36,6 +34,7 @@
 struct credential {
 	struct uuid id;
 	unsigned char digest[TOKEN_DIGEST]; /* SHA-256 of the token; the token itself is not kept */
+	bool in_file;                       /* declared as tokenFile, else as tokenHash */
 };
 
 /* Several directories as one workspace, in local mode: the sandbox sees /workspace/<name>. */
@@ -99,9 +98,8 @@ int registry_local(char *const *roots, size_t n, const char *state_dir, const un
  */
 bool registry_guest_path(const struct tenant *t, const char *path, struct buf *out);
 
-/* What is in a token file (white space around it is cut off) as a digest. */
-int registry_token(const char *data, size_t len, unsigned char ret[TOKEN_DIGEST], struct err *e)
-	must_check;
+/* 1 to TENANT_NAME_MAX of a-z, 0-9 and "-", beginning with a letter. */
+bool registry_name_valid(const char *name);
 
 /* 1 to TENANT_MODEL_MAX letters, digits and "-._:/". */
 bool registry_model_valid(const char *id);
@@ -129,8 +127,7 @@ const struct tenant *registry_find(const struct registry *r, const struct uuid *
 const struct tenant *registry_authenticate(const struct registry *r, const char *token, size_t len,
                                            const char **ret_credential_id);
 
-/* The same in two steps: the digest, false when that is no token; and whose it is. */
-bool registry_digest(const char *token, size_t len, unsigned char ret[TOKEN_DIGEST]);
+/* The same for a digest (token.h). */
 const struct tenant *registry_match(const struct registry *r,
                                     const unsigned char digest[TOKEN_DIGEST],
                                     const struct credential **ret);

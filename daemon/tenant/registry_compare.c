@@ -43,6 +43,15 @@ static int compare_entries(const void *x, const void *y)
 	return a->credential < b->credential ? -1 : a->credential > b->credential;
 }
 
+/* field NULL: the one in which that credential has its token. */
+static void entry_path(const struct draft *d, const struct entry *at, const char *field, char *ret,
+                       size_t size)
+{
+	if (!field)
+		field = secret_field(&d->registry->tenants[at->tenant].credentials[at->credential]);
+	draft_path(at, field, ret, size);
+}
+
 /* Each but the first of equal entries is a fault that names the first. */
 static void refuse_duplicates(struct draft *d, const struct entries *list, const char *field,
                               const char *what)
@@ -59,8 +68,8 @@ static void refuse_duplicates(struct draft *d, const struct entries *list, const
 			first = i;
 			continue;
 		}
-		draft_path(&list->v[i], field, path, sizeof(path));
-		draft_path(&list->v[first], field, other, sizeof(other));
+		entry_path(d, &list->v[i], field, path, sizeof(path));
+		entry_path(d, &list->v[first], field, other, sizeof(other));
 		json_fault(&d->faults, path, "%s %s", what, other);
 	}
 }
@@ -182,7 +191,7 @@ void draft_compare(struct draft *d)
 	refuse_duplicates(d, &d->ids, "id", "the same id as");
 	refuse_duplicates(d, &d->names, "name", "the same name as");
 	refuse_duplicates(d, &d->credential_ids, "id", "the same id as");
-	refuse_duplicates(d, &d->digests, "tokenFile", "the same token as");
+	refuse_duplicates(d, &d->digests, NULL, "the same token as");
 	refuse_duplicates(d, &d->places, "workspaceRoot", "the same directory as");
 	compare_with_state(d);
 	outer = refuse_nested(d);

@@ -55,6 +55,12 @@ void draft_compare(struct draft *d);
 /* The path of an entry: "tenants[1].name", "tenants[1].credentials[0].id". */
 void draft_path(const struct entry *at, const char *field, char *ret, size_t size);
 
+/* The field in which a credential's token is declared. */
+static inline const char *secret_field(const struct credential *c)
+{
+	return c->in_file ? "tokenFile" : "tokenHash";
+}
+
 /* Zeroed, or a copy; never NULL: without memory the program ends. */
 void *draft_alloc(size_t n, size_t size);
 char *draft_copy(const char *text);
@@ -65,7 +71,6 @@ void registry_index(struct registry *r);
 /* After registry_index(): no two tenants have one id, no two credentials one token. */
 bool registry_unique(const struct registry *r);
 
-bool registry_name_valid(const char *name);
 bool registry_id_reserved(const char *id); /* nil, or the tenant of local mode */
 
 #endif

@@ -52,87 +52,67 @@ static const char *read_id(struct draft *d, const struct json *v, const char *pa
 
 /* -- credentials ----------------------------------------------------------------------- */
 
-static bool is_space(char c)
-{
-	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
-/* Hash what is in a token file; text names the fault, or is NULL. */
-static const char *hash_token(const char *data, size_t len, unsigned char ret_digest[32])
-{
-	while (len && is_space(data[len - 1]))
-		len--;
-	while (len && is_space(*data)) {
-		data++;
-		len--;
-	}
-	if (!len)
-		return "the token is empty";
-	if (len < TOKEN_MIN)
-		return "the token is shorter than 32 bytes";
-	for (size_t i = 0; i < len; i++)
-		if (data[i] <= 0x20 || data[i] == 0x7f)
-			return "the token must be printable ASCII without spaces";
-	crypto_hash_sha256(ret_digest, (const unsigned char *)data, len);
-	return NULL;
-}
-
-int registry_token(const char *data, size_t len, unsigned char ret[TOKEN_DIGEST], struct err *e)
-{
-	const char *fault =
-		sodium_init() < 0 ? "libsodium does not start" : hash_token(data, len, ret);
-
-	return fault ? err_set(e, EINVAL, "%s", fault) : 0;
-}
-
-static bool read_token(struct draft *d, const char *file, const char *path,
-                       unsigned char ret_digest[32])
+static int read_token(const char *file, unsigned char ret_digest[TOKEN_DIGEST], struct err *e)
 {
 	auto_free char *data = NULL;
-	const char *fault;
 	size_t len;
-	struct err e = ERR_INIT;
+	int rc;
 
-	if (trusted_read(file, TRUSTED_SECRET, TOKEN_FILE_MAX, &data, &len, &e) < 0) {
-		json_fault(&d->faults, path, "%s", e.text);
-		return false;
-	}
-	fault = hash_token(data, len, ret_digest);
+	if (trusted_read(file, TRUSTED_SECRET, TOKEN_FILE_MAX, &data, &len, e) < 0)
+		return -1;
+	rc = token_read(data, len, ret_digest, e);
 	sodium_memzero(data, len);
-	if (fault)
-		json_fault(&d->faults, path, "%.200s: %s", file, fault);
-	return !fault;
+	return rc < 0 ? err_wrap(e, "%.200s", file) : 0;
+}
+
+/* field is where the token is declared; true when it is one. */
+static bool read_secret(struct draft *d, const char *field, const char *value,
+                        const struct entry *at, unsigned char digest[TOKEN_DIGEST])
+{
+	bool in_file = strcmp(field, "tokenFile") == 0;
+	char path[96];
+	struct err e = ERR_INIT;
+	int rc = in_file ? trusted_path_check(value, &e) : token_read_hash(value, digest, &e);
+
+	if (rc == 0 && in_file) {
+		entries_add(&d->token_files, value, strlen(value), at->tenant, at->credential);
+		rc = read_token(value, digest, &e);
+	}
+	if (rc < 0) {
+		draft_path(at, field, path, sizeof(path));
+		json_fault(&d->faults, path, "%s", e.text);
+	}
+	return rc == 0;
 }
 
 static void read_credential(struct draft *d, const struct json *v, const char *path, size_t index)
 {
 	static const struct json_field fields[] = {
 		{ "id", JSON_STRING, .required = true },
-		{ "tokenFile", JSON_STRING, .required = true },
+		{ "tokenFile", JSON_STRING },
+		{ "tokenHash", JSON_STRING },
 	};
 	const struct json *found[ARRAY_LEN(fields)];
-	size_t tenant = d->registry->count - 1;
-	struct credential *c = &d->registry->tenants[tenant].credentials[index];
-	const char *id, *file;
+	const struct entry where = { .tenant = d->registry->count - 1, .credential = index };
+	struct credential *c = &d->registry->tenants[where.tenant].credentials[index];
+	const char *id, *secret;
 	char at[96];
-	struct err e = ERR_INIT;
 
 	(void)json_fields(v, path, fields, ARRAY_LEN(fields), found, &d->faults);
+	if (json_type(v) != JSON_OBJECT)
+		return;
 	json_path_field(at, sizeof(at), path, "id");
 	id = read_id(d, found[0], at, &c->id);
 	if (id)
-		entries_add(&d->credential_ids, id, UUID_TEXT_LEN, tenant, index);
-	file = json_str(found[1]);
-	if (!file)
-		return;
-	json_path_field(at, sizeof(at), path, "tokenFile");
-	if (trusted_path_check(file, &e) < 0) {
-		json_fault(&d->faults, at, "%s", e.text);
-		return;
-	}
-	entries_add(&d->token_files, file, strlen(file), tenant, index);
-	if (read_token(d, file, at, c->digest))
-		entries_add(&d->digests, c->digest, sizeof(c->digest), tenant, index);
+		entries_add(&d->credential_ids, id, UUID_TEXT_LEN, where.tenant, index);
+	c->in_file = json_get(v, "tokenFile") != NULL;
+	secret = json_str(found[c->in_file ? 1 : 2]);
+	if (c->in_file == (json_get(v, "tokenHash") != NULL))
+		json_fault(&d->faults, path, "%s",
+		           c->in_file ? "tokenFile and tokenHash exclude one another"
+		                      : "tokenFile or tokenHash is missing");
+	else if (secret && read_secret(d, secret_field(c), secret, &where, c->digest))
+		entries_add(&d->digests, c->digest, sizeof(c->digest), where.tenant, index);
 }
 
 static void read_credentials(struct draft *d, struct tenant *t, const struct json *list,

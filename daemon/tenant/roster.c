@@ -84,7 +84,7 @@ static bool admit(const struct roster *r, struct caller *c, const char *token, s
 		c->tenant = r->anyone;
 		return true;
 	}
-	if (registry_digest(token, len, c->digest))
+	if (token_digest(token, len, c->digest))
 		c->tenant = registry_match(c->registry, c->digest, NULL);
 	return c->tenant != NULL;
 }

@@ -70,7 +70,7 @@ static struct registry *make(size_t n, size_t credentials, unsigned int first)
 			c->id = id_of(1, (first + r->count) * 256 + t->credential_count);
 			(void)snprintf(token, sizeof(token), "token-of-%08zu-number-%010zu",
 			               first + r->count, t->credential_count);
-			assert_true(registry_digest(token, strlen(token), c->digest));
+			assert_true(token_digest(token, strlen(token), c->digest));
 		}
 	}
 	registry_index(r);

@@ -1,0 +1,196 @@
+"""Tokens by hash and by file, new ones, rotation, and a flood of wrong ones."""
+
+import hashlib
+import http.client
+import re
+import secrets
+import subprocess
+import threading
+import time
+import uuid
+
+import pytest
+
+from contract import CONTRACT
+from daemon import write_file
+from world import BUILD
+
+
+def draw(*words):
+    """What "token new" prints: the credential of a registry, the line for NixOS, the token."""
+    done = subprocess.run([f"{BUILD}/cloisterd", "token", "new", *words], capture_output=True,
+                          text=True, check=True)
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    entry = re.search(r'\{"id": "([0-9a-f-]{36})", "tokenHash": "([0-9a-f]{64})"\}', done.stdout)
+    nixos = next(line for line in lines if line.startswith("services."))
+    return entry.groups(), nixos, lines[-1]
+
+
+def with_credentials(daemon, name, credentials):
+    entries = [t.entry() for t in daemon.tenants.values()]
+    entry = next(e for e in entries if e["name"] == name)
+    entry["credentials"] = credentials
+    daemon.write_registry({"version": 1, "tenants": entries})
+
+
+def reload(daemon, code=0):
+    done = subprocess.run([f"{daemon.world.programs}/cloisterd", "reload", "--state", daemon.state],
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done
+    return done.stderr
+
+
+def status_of(daemon, token):
+    client = daemon.client()
+    client.token = token
+    return client.request("GET", "/v1/models").status
+
+
+def test_a_new_token_and_its_hash():
+    (identity, digest), nixos, token = draw("--tenant", "acme")
+    assert hashlib.sha256(token.encode()).hexdigest() == digest
+    assert nixos == f'services.cloister.tenants.acme.tokenHashes.main = "{digest}";'
+    assert re.fullmatch(r"cloister_[A-Za-z0-9_-]{43}", token)
+    (other, _), nixos, another = draw()
+    assert token != another and identity != other and "tenants.NAME." in nixos
+
+
+def test_rotation_with_hashes_and_files(make_daemon):
+    """Two side by side; then the first is gone, and what it held open with it."""
+    daemon = make_daemon(("acme", "globex"))
+    file = daemon.tenants["acme"].entry()["credentials"][0]
+    (identity, digest), _, token = draw()
+    hashed = {"id": identity, "tokenHash": digest}
+    daemon.start()
+    assert (status_of(daemon, daemon.tenants["acme"].token), status_of(daemon, token)) == (200, 401)
+    with_credentials(daemon, "acme", [file, hashed])
+    reload(daemon)
+    assert (status_of(daemon, daemon.tenants["acme"].token), status_of(daemon, token)) == (200, 200)
+    new = daemon.client("acme")
+    new.token = token
+    with daemon.client("acme").events() as ending, new.events() as staying, \
+            daemon.client("globex").events() as foreign:
+        with_credentials(daemon, "acme", [hashed])
+        reload(daemon)
+        assert ending.ended.wait(5), "the stream of a token that is gone lives on"
+        turn = new.start(new.session(), "hello")
+        staying.until_end(turn)
+        assert not foreign.ended.is_set()
+    assert (status_of(daemon, daemon.tenants["acme"].token), status_of(daemon, token)) == (401, 200)
+    # A file may hold a hash, and is read again.
+    (_, digest), _, third = draw()
+    write_file(daemon.tenants["acme"].token_file, f"sha256:{digest}\n")
+    with_credentials(daemon, "acme", [file])
+    reload(daemon)
+    assert (status_of(daemon, token), status_of(daemon, third)) == (401, 200)
+    assert status_of(daemon, f"sha256:{digest}") == 401 == status_of(daemon, digest)
+    write_file(daemon.tenants["acme"].token_file, daemon.tenants["acme"].token)
+    reload(daemon)
+    assert (status_of(daemon, third), status_of(daemon, daemon.tenants["acme"].token)) == (401, 200)
+    assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize("text, fault", [
+    ("changeme", "the token is shorter than 32 bytes"),
+    ("changeme-changeme-changeme-changeme", 'it has "changeme" in it'),
+    ("x" * 64, "it is one character, repeated"),
+    ("sha256:abc", "64 hex digits")])
+def test_what_is_no_token_is_refused_by_name(make_daemon, text, fault):
+    daemon = make_daemon(("acme",))
+    write_file(daemon.tenants["acme"].token_file, text)
+    code, lines = daemon.fail()
+    assert code == 2 and any(fault in line and "credentials[0].tokenFile" in line for line in lines)
+
+
+# --- floods ------------------------------------------------------------------------------------
+
+
+def attempt(connection, token, more=None):
+    connection.request("GET", "/v1/models", headers={"Authorization": f"Bearer {token}", **(more or {})})
+    answer = connection.getresponse()
+    body = answer.read()
+    headers = sorted((k, "*" if k == "X-Request-ID" else v) for k, v in answer.getheaders()
+                     if k != "Date")
+    CONTRACT.check("GET", "/v1/models", answer.status, answer.getheaders(), body)
+    return answer.status, headers, re.sub(rb'"requestId":"[^"]*"', b"", body)
+
+
+def connect(daemon):
+    return http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=30)
+
+
+FLOOD = 400
+
+
+def test_a_flood_touches_nobody_else(make_daemon):
+    """From one address, which all have here: the throttle keeps no right token out."""
+    daemon = make_daemon(("acme", "globex"), options=["--max-failed-attempts=20"]).start()
+    globex = daemon.client("globex")
+    known = daemon.tenants["acme"].entry()["credentials"][0]["id"]
+    seen = {"known": [], "unknown": []}
+
+    def flood(kind):
+        connection = connect(daemon)
+        for _ in range(FLOOD):
+            identity = known if kind == "known" else uuid.uuid4()
+            began = time.perf_counter()
+            answer = attempt(connection, f"{identity}.{secrets.token_hex(16)}")
+            seen[kind].append((time.perf_counter() - began, answer))
+        connection.close()
+
+    threads = [threading.Thread(target=flood, args=(kind,)) for kind in seen]
+    for thread in threads:
+        thread.start()
+    session = globex.session()
+    assert globex.run(session, "hello").text == "hello"
+    while any(t.is_alive() for t in threads):
+        assert globex.request("GET", "/v1/models").status == 200
+    for thread in threads:
+        thread.join()
+    kinds = {}
+    for kind, rows in seen.items():
+        assert len(rows) == FLOOD
+        refused = {(status, tuple(headers), body) for _, (status, headers, body) in rows}
+        assert {status for status, _, _ in refused} <= {401, 429}
+        kinds[kind] = {(status, tuple(h for h in headers if h[0] != "Retry-After"), body)
+                       for status, headers, body in refused}
+        middle = sorted(took for took, _ in rows)[FLOOD // 2]
+        print(f"{kind} ids: half of the answers within {middle * 1e6:.0f} us")
+    statuses = [status for rows in seen.values() for _, (status, _, _) in rows]
+    assert statuses.count(429) > FLOOD  # 20 at once, and one in three seconds
+    both = kinds["known"] | kinds["unknown"]
+    assert len(both) == 2, "answers differ by what is in the token"
+    assert "too many wrong tokens from 127.0.0.1" in daemon.log()
+    assert known not in daemon.log().split("too many wrong tokens", 1)[1].splitlines()[0]
+    # Its address is the same, and its token right.
+    assert globex.request("GET", "/v1/models").status == 200
+    assert daemon.client().request("GET", "/v1/models").status == 401  # none was sent
+    assert daemon.stop() == 0
+
+
+def test_a_proxy_says_whose_attempts_they_are(make_daemon):
+    daemon = make_daemon(("acme",), options=["--max-failed-attempts=3", "--trusted-proxy=127.0.0.1"])
+    daemon.start()
+    connection = connect(daemon)
+
+    def status(client):
+        return attempt(connection, secrets.token_hex(32), {"X-Forwarded-For": client})[0]
+
+    assert [status("192.0.2.7") for _ in range(4)] == [401, 401, 401, 429]
+    # What the client wrote itself stands before what the proxy adds.
+    assert status("198.51.100.9, 192.0.2.7") == 429
+    assert status("192.0.2.7, 192.0.2.8") == 401
+    assert [status(f"2001:db8:0:1::{i}") for i in range(4)] == [401, 401, 401, 429]
+    assert status("2001:db8:0:2::1") == 401
+    connection.close()
+    assert daemon.stop() == 0
+
+
+def test_nobody_else_says_whose_attempts_they_are(make_daemon):
+    daemon = make_daemon(("acme",), options=["--max-failed-attempts=3"]).start()
+    connection = connect(daemon)
+    statuses = [attempt(connection, secrets.token_hex(32), {"X-Forwarded-For": f"192.0.2.{i}"})[0]
+                for i in range(4)]
+    assert statuses == [401, 401, 401, 429]
+    connection.close()
+    assert daemon.stop() == 0
