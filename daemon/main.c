@@ -24,9 +24,11 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define VERSION "0.1.0"
@@ -65,12 +67,19 @@ static int lower(struct err *e)
 
 static int refuse(const struct err *e)
 {
-	(void)fprintf(stderr, "cloisterd: %s\n", e->text);
+	if (log_form() != LOG_TEXT)
+		log_error("%s", e->text);
+	else
+		(void)fprintf(stderr, "cloisterd: %s\n", e->text);
 	return EXIT_REFUSED;
 }
 
 static void print_fault(void *ctx, const char *line)
 {
+	if (log_form() != LOG_TEXT) {
+		log_error("%s", line);
+		return;
+	}
 	(void)fprintf(ctx, "%s\n", line);
 }
 
@@ -182,7 +191,6 @@ static int run(const struct options *o, const char *state, const struct declared
 	conf.registry_path = o->tenants;
 	conf.server = server_main;
 	conf.ctx = &server;
-	log_setup("cloisterd", (enum log_level)o->log_level);
 	if (server.anyone)
 		log_warn("local mode without a token: whatever can connect to %.64s may use the "
 		         "workspace; give it a token with --token-file or CLOISTER_TOKEN",
@@ -200,6 +208,8 @@ static int serve(struct options *o)
 	struct err e = ERR_INIT;
 	int status, loaded;
 
+	log_setup("cloisterd", (enum log_level)o->log_level);
+	log_begin((enum log_format)o->log_format);
 	local_take_token(&token);
 	settle_programs(o);
 	if (preflight_self(&e) < 0 || raise_descriptor_limit(&e) < 0 ||
@@ -233,20 +243,52 @@ static int doctor(struct options *o)
 	return doctor_run(&conf);
 }
 
-static int ask_running(const struct options *o)
+static void say_line(bool error, const char *line)
+{
+	(void)fprintf(error ? stderr : stdout, "%s\n", line);
+}
+
+/* A drain is asked about again and again: what is new is said. */
+static void say_news(bool error, const char *line)
+{
+	static char before[128];
+
+	if (!error && strcmp(before, line) == 0)
+		return;
+	(void)snprintf(before, sizeof(before), "%s", line);
+	say_line(error, line);
+	(void)fflush(stdout);
+}
+
+static struct control_request request_of(const struct options *o)
 {
 	struct control_request request = { .word = CONTROL_RELOAD };
-	char state[PATH_MAX];
-	struct err e = ERR_INIT;
-	int status;
 
+	if (o->command == COMMAND_STATUS)
+		request.word = o->json ? CONTROL_STATUS_JSON : CONTROL_STATUS;
+	if (o->command == COMMAND_DRAIN)
+		request.word = CONTROL_DRAIN;
 	if (o->purge) {
 		request.word = CONTROL_PURGE;
 		request.tenant = o->tenant;
 	}
+	return request;
+}
+
+static int ask_running(const struct options *o)
+{
+	const struct timespec pause = { .tv_nsec = 200000000 };
+	const struct control_request request = request_of(o);
+	char state[PATH_MAX];
+	struct err e = ERR_INIT;
+	int status;
+
 	if (state_canonical(o->state, state, &e) < 0)
 		return refuse(&e);
-	status = control_ask(state, &request, &e);
+	while ((status = control_ask(state, &request,
+	                             o->command == COMMAND_DRAIN ? say_news : say_line, &e)) ==
+	       CONTROL_BUSY)
+		(void)nanosleep(&pause, NULL);
 	if (status >= 0)
 		return status;
 	(void)refuse(&e);
@@ -286,6 +328,8 @@ static int dispatch(struct options *o)
 		return doctor(o);
 	case COMMAND_RELOAD:
 	case COMMAND_TENANT:
+	case COMMAND_STATUS:
+	case COMMAND_DRAIN:
 		return ask_running(o);
 	case COMMAND_TOKEN:
 		return new_token(o);

@@ -77,7 +77,7 @@ static const struct option_row rows[] = {
 	  .help = "whose pages may use the API, such as https://app.example; repeatable" },
 	{ .name = "trusted-proxy", .value = "ADDRESS", .kind = KIND_ADDRESSES, AT(trusted_proxies),
 	  .help = "whose X-Forwarded-For says where a request comes from; repeatable" },
-	PATH("state", "DIR", state, .required = true, .also = OF(CHECK) | OF(RELOAD) | OF(TENANT),
+	PATH("state", "DIR", state, .required = true, .also = OF(CHECK) | OF(RELOAD) | OF(TENANT) | OF(STATUS) | OF(DRAIN),
 	     .help = "private directory for the database and the tenants' guest state"),
 	PATH("rootfs", "DIR", rootfs, .required = true,
 	     .help = "root filesystem of the sandboxes, read only"),
@@ -150,6 +150,11 @@ static const struct option_row rows[] = {
 	{ .name = "log-level", .value = "LEVEL", .kind = KIND_CHOICE, AT(log_level),
 	  .standard = "info", .words = { "error", "warn", "info", "debug" },
 	  .help = "the most detailed messages that are written to standard error" },
+	{ .name = "log", .value = "FORMAT", .kind = KIND_CHOICE, AT(log_format),
+	  .standard = "text", .words = { "text", "json", "journal" },
+	  .help = "the form of its lines; journal: with the priorities that systemd reads" },
+	{ .name = "json", .kind = KIND_FLAG, AT(json), .only = OF(STATUS),
+	  .help = "for programs" },
 	{ .name = "tenant", .value = "NAME", .kind = KIND_NAME, AT(tenant_name), .only = OF(TOKEN),
 	  .help = "whose token it will be: says where to declare it" },
 };
@@ -526,8 +531,8 @@ static const struct option_row *find_row(const char *name, size_t len, enum comm
 
 static const char *command_name(enum command command)
 {
-	static const char *const names[] = { "",       "serve",  "check", "doctor",
-		                             "reload", "tenant", "token", "version" };
+	static const char *const names[] = { "",       "serve",  "check", "doctor", "reload",
+		                             "tenant", "status", "drain", "token",  "version" };
 
 	return names[command];
 }
@@ -592,6 +597,13 @@ static int parse_operand(struct options *o, const char *value, struct err *e)
 	return 0;
 }
 
+/* A word to the service that runs on --state. */
+static bool asks_running(enum command command)
+{
+	return command == COMMAND_RELOAD || command == COMMAND_TENANT ||
+	       command == COMMAND_STATUS || command == COMMAND_DRAIN;
+}
+
 static int parse_arguments(struct options *o, char *const argv[], struct err *e)
 {
 	bool given[ARRAY_LEN(rows)] = { false };
@@ -614,7 +626,7 @@ static int parse_arguments(struct options *o, char *const argv[], struct err *e)
 		return err_set(e, EINVAL, "purge whom?  See cloisterd tenant --help");
 	if (o->command == COMMAND_TOKEN && !o->new_token)
 		return err_set(e, EINVAL, "new?  See cloisterd token --help");
-	if ((o->command == COMMAND_TENANT || o->command == COMMAND_RELOAD) && !o->state)
+	if (asks_running(o->command) && !o->state)
 		return err_set(e, EINVAL, "--state DIR: required");
 	return like_serve(o->command) ? complete(o, given, e) : 0;
 }
@@ -693,6 +705,8 @@ void options_help(enum command topic, FILE *out)
 				 "  doctor    examine this machine, with a sandbox of its own\n"
 				 "  reload    have a running service read its registry again\n"
 				 "  tenant    drop what is kept of a tenant\n"
+				 "  status    how a running service stands\n"
+				 "  drain     have a running service take no more work, and wait\n"
 				 "  token     draw a token, and its hash\n"
 				 "  version   print the version\n\n"
 				 "cloisterd COMMAND --help lists the options of a command.\n",
@@ -723,6 +737,16 @@ void options_help(enum command topic, FILE *out)
 			"Has the service that runs on DIR drop the database and the guest state of a "
 			"tenant\nthat the registry in force does not declare.  Its workspace is not "
 			"touched.\nExit status: 0 when nothing is left, 1 otherwise.\n",
+		[COMMAND_STATUS] =
+			"usage: cloisterd status --state DIR [--json]\n\n"
+			"Says how the service that runs on DIR stands: tenants, sandboxes, turns, "
+			"streams,\nconnections to the database, and the last errors of its log.\n",
+		[COMMAND_DRAIN] =
+			"usage: cloisterd drain --state DIR\n\n"
+			"Has the service that runs on DIR take no more work (503 server_stopping, also "
+			"from\n/readyz), and waits until no turn runs.  What is queued goes on after "
+			"the next start,\nwhich alone ends the drain.  Exit status: 0 when nothing "
+			"runs.  An end of this\ncommand takes nothing back.\n",
 		[COMMAND_TOKEN] =
 			"usage: cloisterd token new [--tenant NAME]\n\n"
 			"Draws a token of 256 random bits and prints it, once, with the hash that is "

@@ -18,6 +18,8 @@ enum command {
 	COMMAND_DOCTOR,
 	COMMAND_RELOAD,
 	COMMAND_TENANT,
+	COMMAND_STATUS,
+	COMMAND_DRAIN,
 	COMMAND_TOKEN,
 	COMMAND_VERSION,
 };
@@ -38,6 +40,7 @@ struct options {
 	char *state;   /* NULL only with check */
 	bool purge;    /* tenant */
 	struct uuid tenant;
+	unsigned int json; /* status: 1 = for programs */
 	bool new_token;    /* token */
 	char *tenant_name; /* token; NULL = nobody's */
 
@@ -60,6 +63,7 @@ struct options {
 	const char *boundary;      /* "service" or "development" */
 	unsigned int port;         /* 0 = any free one */
 	unsigned int log_level;    /* enum log_level */
+	unsigned int log_format;   /* enum log_format */
 	unsigned int confine;      /* enum confine_mode */
 	unsigned int drain_seconds;
 	unsigned int sandbox_idle_seconds;

@@ -151,6 +151,7 @@ static void answer(struct orders *o, const struct launcher_message *order, int r
 	struct launcher_message m = {
 		.op = LAUNCHER_DONE,
 		.generation = order->generation,
+		.processes = order->processes,
 		.status = rc < 0 ? 1 : 0,
 	};
 	struct pollfd p = { .fd = o->conf.launcher_sock, .events = POLLOUT };
@@ -201,12 +202,43 @@ static void purge(struct orders *o, const struct launcher_message *order)
 	answer(o, order, rc, &e);
 }
 
+static void tell_status(struct orders *o, const struct launcher_message *order, int fd)
+{
+	struct err e = ERR_INIT;
+	int rc = status_write(&o->conf.status, fd, &e);
+
+	answer(o, order, rc, &e);
+}
+
+/* What runs goes on; what is queued goes on after the next start. */
+static void pause_work(struct orders *o, const struct launcher_message *order)
+{
+	struct launcher_message told = *order;
+	struct turns_census census;
+	struct err e = ERR_INIT;
+
+	http_drain(o->conf.http);
+	(void)turns_drain(o->conf.turns, 0);
+	turns_count(o->conf.turns, NULL, &census);
+	told.processes = census.running;
+	answer(o, &told, 0, &e);
+}
+
 static void carry_out(struct orders *o, const struct launcher_message *order, int fd)
 {
-	if (order->op == LAUNCHER_REGISTRY)
+	switch (order->op) {
+	case LAUNCHER_REGISTRY:
 		take_registry(o, order, fd);
-	else
+		break;
+	case LAUNCHER_STATUS:
+		tell_status(o, order, fd);
+		break;
+	case LAUNCHER_PAUSE:
+		pause_work(o, order);
+		break;
+	default:
 		purge(o, order);
+	}
 }
 
 void orders_take(struct orders *o, const struct launcher_message *m, int *fd)

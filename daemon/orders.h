@@ -1,6 +1,6 @@
 /*
  * orders.h - what the launcher has the server do while it serves: take another registry,
- * drop the database of a tenant that is not declared.
+ * drop the database of a tenant that is not declared, say how things stand, take no more work.
  *
  * One thread carries them out, and what follows from them: tenants that are not declared
  * any more have their turns cancelled and their sandboxes stopped, as often as it takes.
@@ -11,6 +11,7 @@
 #include "daemon/http/http.h"
 #include "daemon/launcher/message.h"
 #include "daemon/sandbox/sandbox.h"
+#include "daemon/status/status.h"
 #include "daemon/store/store.h"
 #include "daemon/tenant/roster.h"
 #include "daemon/turn/turns.h"
@@ -24,6 +25,7 @@ struct orders_conf {
 	struct turns *turns;
 	struct sandboxes *sandboxes;
 	struct http_server *http;
+	struct status_of status; /* what a status is made from */
 };
 
 int orders_start(const struct orders_conf *conf, struct orders **ret, struct err *e) must_check;

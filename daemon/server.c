@@ -1,6 +1,7 @@
 #include "daemon/server.h"
 
 #include "common/cancel.h"
+#include "common/clock.h"
 #include "common/fd.h"
 #include "common/log.h"
 #include "daemon/api/api.h"
@@ -197,6 +198,9 @@ static int start_orders(struct server *s, struct err *e)
 		.turns = s->turns,
 		.sandboxes = s->sandboxes,
 		.http = s->http,
+		.status = { s->store, s->turns, s->sandboxes, s->bus, s->roster, s->http,
+		            s->conf->options->boundary, s->conf->options->max_active_sandboxes,
+		            s->conf->options->max_event_streams, clock_mono_ms() },
 	};
 
 	return orders_start(&orders, &s->orders, e);
@@ -279,6 +283,7 @@ int server_main(void *ctx, int launcher_sock, const char *database_socket_dir)
 	struct err e = ERR_INIT;
 	int rc;
 
+	log_forget();
 	ignore_signals();
 	raise_descriptors();
 	(void)http_check_pages();

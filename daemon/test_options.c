@@ -431,6 +431,40 @@ static void test_tokens(void **state)
 	       "token", "new", "--tenant", "Acme");
 }
 
+static void test_status_and_drain(void **state)
+{
+	auto_options struct options status = { .command = COMMAND_NONE };
+	auto_options struct options drain = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(&status, &e, "status", "--state=/s", "--json"), 0);
+	assert_int_equal(status.command, COMMAND_STATUS);
+	assert_int_equal(status.json, 1);
+	assert_int_equal(parse(&drain, &e, "drain", "--state=/s"), 0);
+	assert_int_equal(drain.command, COMMAND_DRAIN);
+	refuse("--state DIR: required", "status");
+	refuse("--state DIR: required", "drain");
+	refuse("--json: takes no value", "status", "--state=/s", "--json=1");
+	refuse("--json: no such option; see cloisterd drain --help", "drain", "--json");
+	refuse("--json: no such option; see cloisterd serve --help", SERVE, "--json");
+	refuse("x: unexpected; see cloisterd status --help", "status", "x");
+}
+
+static void test_log_formats(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	auto_options struct options json = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(&o, &e, SERVE), 0);
+	assert_int_equal(o.log_format, LOG_TEXT);
+	assert_int_equal(parse(&json, &e, SERVE, "--log=json"), 0);
+	assert_int_equal(json.log_format, LOG_JSON);
+	refuse("--log: xml is not one of text, json or journal", SERVE, "--log=xml");
+}
+
 static void test_proxies(void **state)
 {
 	auto_options struct options o = { .command = COMMAND_NONE };
@@ -676,6 +710,8 @@ int main(void)
 		cmocka_unit_test(test_orders),
 		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_proxies),
+		cmocka_unit_test(test_status_and_drain),
+		cmocka_unit_test(test_log_formats),
 		cmocka_unit_test(test_loopback_only),
 		cmocka_unit_test(test_shares),
 		cmocka_unit_test(test_paths_become_absolute),

@@ -112,21 +112,16 @@ let
     in
     "${part 0 8}-${part 8 4}-8${part 12 3}-a${part 15 3}-${part 18 12}";
 
-  credentials =
-    name:
+  declared =
+    field: name:
     map (credential: {
       id = credentialId name credential;
-      file = tenants.${name}.tokenFiles.${credential};
-      at = "${at name}.tokenFiles.${credential}";
-    }) (builtins.attrNames tenants.${name}.tokenFiles);
+      value = tenants.${name}.${field}.${credential};
+      at = "${at name}.${field}.${credential}";
+    }) (builtins.attrNames tenants.${name}.${field});
 
-  hashes =
-    name:
-    map (credential: {
-      id = credentialId name credential;
-      hash = tenants.${name}.tokenHashes.${credential};
-      at = "${at name}.tokenHashes.${credential}";
-    }) (builtins.attrNames tenants.${name}.tokenHashes);
+  credentials = declared "tokenFiles";
+  hashes = declared "tokenHashes";
 
   credentialFaults =
     name:
@@ -140,26 +135,26 @@ let
     ++ map (credential: "${at name}.tokenHashes.${credential}: the same name as in tokenFiles") (
       builtins.attrNames both
     )
-    ++ map (c: "${c.at}: ${quote c.hash} is not 64 hex digits in lower case, as \"cloisterd token new\" prints them") (
-      builtins.filter (c: builtins.match "${hex}{64}" c.hash == null) (hashes name)
+    ++ map (c: "${c.at}: ${quote c.value} is not 64 hex digits in lower case, as \"cloisterd token new\" prints them") (
+      builtins.filter (c: builtins.match "${hex}{64}" c.value == null) (hashes name)
     )
     ++ builtins.concatLists (map (c: tokenFaults c) (credentials name));
 
   tokenFaults =
     c:
     let
-      fault = pathFault c.file;
-      holders = builtins.filter (name: inside c.file (workspace name)) names;
+      fault = pathFault c.value;
+      holders = builtins.filter (name: inside c.value (workspace name)) names;
     in
-    if inStore c.file then
+    if inStore c.value then
       [
-        "${c.at}: ${c.file} is in the Nix store, where everybody can read it; name a file that only the machine has, as a string"
+        "${c.at}: ${c.value} is in the Nix store, where everybody can read it; name a file that only the machine has, as a string"
       ]
     else if fault != null then
-      [ "${c.at}: ${quote c.file} ${fault}" ]
+      [ "${c.at}: ${quote c.value} ${fault}" ]
     else
-      when (inside c.file stateDirectory) "${c.at}: ${c.file} lies inside the state directory"
-      ++ map (name: "${c.at}: ${c.file} lies inside the workspace of ${name}, who can read it") holders;
+      when (inside c.value stateDirectory) "${c.at}: ${c.value} lies inside the state directory"
+      ++ map (name: "${c.at}: ${c.value} lies inside the workspace of ${name}, who can read it") holders;
 
   # -- what it may reach and use --
 
@@ -280,7 +275,7 @@ let
       }) (credentials name)
       ++ map (c: {
         inherit (c) id;
-        tokenHash = c.hash;
+        tokenHash = c.value;
       }) (hashes name);
       egress = present {
         inherit (t.egress) mode dns;
@@ -318,7 +313,7 @@ let
     [
       "workspace${tab}${toString (project name)}${tab}${toString (quota name)}${tab}${workspace name}"
     ]
-    ++ map (c: "secret${tab}${c.id}${tab}token of ${name}${tab}${c.file}") (credentials name);
+    ++ map (c: "secret${tab}${c.id}${tab}token of ${name}${tab}${c.value}") (credentials name);
 in
 {
   faults =
@@ -337,9 +332,9 @@ in
         at = "${at name}.id";
       }) names
     )
-    ++ duplicates "the same token as" (each (name: map (c: { key = c.hash; inherit (c) at; }) (hashes name)))
+    ++ duplicates "the same token as" (each (name: map (c: { key = c.value; inherit (c) at; }) (hashes name)))
     ++ duplicates "the same file as" (
-      each (name: map (c: { key = c.file; inherit (c) at; }) (credentials name))
+      each (name: map (c: { key = c.value; inherit (c) at; }) (credentials name))
     )
     ++ duplicates "by chance given the same quota project as" (
       map (name: {

@@ -6,7 +6,7 @@ let
   acme = "01980000-0000-7000-8000-00000000ac3e";
   globex = "01980000-0000-7000-8000-00000091b0e5";
   # For a test alone: a token in a configuration is a token for everybody.
-  token = name: "${name}-0123456789abcdef0123456789abcdef";
+  token = name: "${name}-8d2b7c0f4e6a91536c9e1f7a3b5d0482";
 in
 pkgs.testers.runNixOSTest {
   name = "cloister";

@@ -29,14 +29,13 @@ static const struct {
 };
 
 /* Its text names paths and roles, which are the operator's to know. */
-static void log_store(const struct http_request *req, const struct err *e)
+static void log_store(const struct err *e)
 {
 	static struct log_pace pace;
 	unsigned int left_out;
 
 	if (log_paced(&pace, &left_out))
-		log_warn("request %s: %s (%u more since the last line)", req->request_id, e->text,
-		         left_out);
+		log_warn("%s (%u more since the last line)", e->text, left_out);
 }
 
 void api_fail(const struct http_request *req, struct http_response *res, const struct err *e)
@@ -47,12 +46,12 @@ void api_fail(const struct http_request *req, struct http_response *res, const s
 		if (failures[i].retry)
 			http_set_header(res, "Retry-After", "1");
 		if (e->code == STORE_UNAVAILABLE)
-			log_store(req, e);
+			log_store(e);
 		http_error(req, res, failures[i].status, failures[i].name, "%s",
 		           e->code == STORE_UNAVAILABLE ? "the database does not answer" : e->text);
 		return;
 	}
-	log_error("request %s: %s", req->request_id, e->text);
+	log_error("%s", e->text);
 	http_error(req, res, 500, "internal_error", "the server failed; its log names the cause");
 }
 

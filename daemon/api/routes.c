@@ -78,7 +78,7 @@ const struct http_route *api_routes(void)
 {
 	static const struct http_route routes[] = {
 		{ "GET", "/healthz", health, HTTP_OPEN | HTTP_INLINE },
-		{ "GET", "/readyz", ready, HTTP_OPEN },
+		{ "GET", "/readyz", ready, HTTP_OPEN | HTTP_DRAINS },
 		{ "GET", "/openapi.json", openapi, HTTP_OPEN | HTTP_INLINE },
 		{ "GET", "/v1/models", models, HTTP_INLINE },
 		{ "GET", "/v1/sessions", sessions_list, 0 },

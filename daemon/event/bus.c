@@ -453,3 +453,15 @@ void bus_unsubscribe(struct subscription *s)
 	pthread_mutex_unlock(&b->lock);
 	free(s);
 }
+
+size_t bus_subscribers(struct bus *b, const struct uuid *tenant)
+{
+	size_t n = 0;
+
+	pthread_mutex_lock(&b->lock);
+	for (const struct channel *c = b->buckets[uuid_hash(tenant) % BUCKETS]; c; c = c->next)
+		if (uuid_equal(&c->tenant, tenant))
+			n = c->subscribers;
+	pthread_mutex_unlock(&b->lock);
+	return n;
+}

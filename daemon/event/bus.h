@@ -84,6 +84,9 @@ void bus_on_wake(struct subscription *s, void (*wake)(void *ctx), void *ctx);
  */
 int bus_next(struct subscription *s, const char **ret_data, size_t *ret_len);
 
+/* How many subscriptions a tenant has. */
+size_t bus_subscribers(struct bus *b, const struct uuid *tenant);
+
 void bus_unsubscribe(struct subscription *s);
 
 /*

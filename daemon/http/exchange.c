@@ -322,7 +322,9 @@ static enum MHD_Result take_body(struct http_exchange *ex, const char *data, siz
 
 void exchange_run(struct http_exchange *ex)
 {
+	log_request(ex->req.request_id);
 	ex->route->handle(&ex->req, &ex->res, ex->server->conf.ctx);
+	log_request(NULL);
 }
 
 static enum MHD_Result refuse_busy(struct http_exchange *ex, enum worker_answer why)

@@ -154,6 +154,11 @@ int http_start(const struct http_conf *conf, struct http_server **ret, struct er
 
 uint16_t http_port(const struct http_server *s);
 
+/* Event streams that are open. */
+unsigned int http_streams(const struct http_server *s);
+
+bool http_draining(const struct http_server *s);
+
 /* From now on routes with HTTP_DRAINS answer 503.  Streams and other routes go on. */
 void http_drain(struct http_server *s);
 

@@ -387,6 +387,16 @@ uint16_t http_port(const struct http_server *s)
 	return s->port;
 }
 
+unsigned int http_streams(const struct http_server *s)
+{
+	return stream_count(s->streams);
+}
+
+bool http_draining(const struct http_server *s)
+{
+	return atomic_load(&s->draining);
+}
+
 void http_drain(struct http_server *s)
 {
 	atomic_store(&s->draining, true);

@@ -470,3 +470,8 @@ void stream_stop(struct stream_pool **p)
 	pool_free(*p);
 	*p = NULL;
 }
+
+unsigned int stream_count(const struct stream_pool *p)
+{
+	return atomic_load(&p->count);
+}

@@ -26,6 +26,9 @@ void stream_unreserve(struct stream_pool *p);
 bool stream_adopt(struct stream_pool *p, int fd, const struct stream_source *source,
                   const void *principal);
 
+/* How many places are taken. */
+unsigned int stream_count(const struct stream_pool *p);
+
 /* Close those whose principal is denied now, soon.  Any thread. */
 void stream_recheck(struct stream_pool *p);
 

@@ -1,5 +1,5 @@
 /*
- * The launcher's one ear beside its children.  What it understands is a number out of two
+ * The launcher's one ear beside its children.  What it understands is a number out of five
  * and a UUID, in a message of one size; anything else ends the call.  It never waits for a
  * caller: what a caller does not read lies in a bounded buffer until the caller is gone.
  */
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define NAME     "control"
-#define LINE_MAX 1100
+#define LINE_MAX 2100
 #define OUT_MAX  ((size_t)16 << 20) /* the faults of the largest registry */
 #define WAITING  4                  /* callers that wait for their turn */
 
@@ -123,6 +123,9 @@ static bool request_valid(const struct control_request *r, ssize_t len)
 		return false;
 	switch (r->word) {
 	case CONTROL_RELOAD:
+	case CONTROL_STATUS:
+	case CONTROL_STATUS_JSON:
+	case CONTROL_DRAIN:
 		return memcmp(&r->tenant, &none, sizeof(none)) == 0;
 	case CONTROL_PURGE:
 		return r->tenant.text[UUID_TEXT_LEN] == '\0' &&
@@ -226,7 +229,9 @@ void control_line(struct control *c, bool error, const char *text)
 
 void control_end(struct control *c, int exit_status)
 {
-	put_packet(c, PACKET_STATUS, exit_status ? "1" : "0");
+	const char digit[2] = { (char)('0' + exit_status), '\0' };
+
+	put_packet(c, PACKET_STATUS, digit);
 	if (c->fd < 0)
 		return;
 	c->answered = true;
@@ -251,21 +256,22 @@ static int dial(const char *state_dir, struct err *e)
 }
 
 /* One packet; the exit status, or -2 for more to come. */
-static int take_packet(const char *packet)
+static int take_packet(const char *packet, void (*say)(bool error, const char *line))
 {
 	switch (packet[0]) {
 	case PACKET_OUT:
 	case PACKET_ERROR:
-		(void)fprintf(packet[0] == PACKET_OUT ? stdout : stderr, "%s\n", packet + 1);
+		say(packet[0] == PACKET_ERROR, packet + 1);
 		return -2;
 	case PACKET_STATUS:
-		return packet[1] == '0' ? 0 : 1;
+		return packet[1] >= '0' && packet[1] <= '9' ? packet[1] - '0' : 1;
 	default:
 		return 1;
 	}
 }
 
-int control_ask(const char *state_dir, const struct control_request *request, struct err *e)
+int control_ask(const char *state_dir, const struct control_request *request,
+                void (*say)(bool error, const char *line), struct err *e)
 {
 	auto_close int fd = dial(state_dir, e);
 	char packet[LINE_MAX + 2];
@@ -283,7 +289,7 @@ int control_ask(const char *state_dir, const struct control_request *request, st
 		if (n <= 0)
 			return err_set(e, EPIPE, "cloisterd ended the call; see its log");
 		packet[n] = '\0';
-		status = take_packet(packet);
+		status = take_packet(packet, say);
 	}
 	return status;
 }

@@ -17,8 +17,11 @@
 #include <stdio.h>
 
 enum control_word {
-	CONTROL_RELOAD = 1, /* read the registry again */
-	CONTROL_PURGE,      /* drop what is kept of tenant, who is not declared */
+	CONTROL_RELOAD = 1,  /* read the registry again */
+	CONTROL_PURGE,       /* drop what is kept of tenant, who is not declared */
+	CONTROL_STATUS,      /* say how things stand, for people ... */
+	CONTROL_STATUS_JSON, /* ... or for programs */
+	CONTROL_DRAIN,       /* take no more work; CONTROL_BUSY while some is left */
 };
 
 struct control_request {
@@ -46,13 +49,18 @@ bool control_serve(struct control *c, struct control_request *ret);
 /* One line of the answer, for standard error or output.  Without a caller it is dropped. */
 void control_line(struct control *c, bool error, const char *text);
 
-/* The end of the answer. */
+#define CONTROL_BUSY 3 /* the exit status of a drain that is not over */
+
+/* The end of the answer; 0 to 9. */
 void control_end(struct control *c, int exit_status);
 
 /* -- the operator's side -- */
 
-/* Ask the daemon of state_dir and wait.  The exit status it says, or -1 with e. */
-int control_ask(const char *state_dir, const struct control_request *request, struct err *e)
-	must_check;
+/*
+ * Ask the daemon of state_dir and wait; say takes the lines.  The exit status it says, or -1
+ * with e.
+ */
+int control_ask(const char *state_dir, const struct control_request *request,
+                void (*say)(bool error, const char *line), struct err *e) must_check;
 
 #endif

@@ -29,6 +29,7 @@
 #include "daemon/launcher/remains.h"
 #include "daemon/launcher/runner.h"
 #include "daemon/launcher/state.h"
+#include "daemon/launcher/view.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -509,6 +510,13 @@ static bool order_runs(void *ctx, const struct uuid *tenant)
 	return find_runner(ctx, tenant) != NULL;
 }
 
+static int order_view(void *ctx, bool json, int *ret_fd, off_t *ret_at, struct err *e)
+{
+	const struct launcher *l = ctx;
+
+	return view_open(l->runners, l->cgroup, json, ret_fd, ret_at, e);
+}
+
 /* -- the server ------------------------------------------------------------------------ */
 
 static void server_ready(struct launcher *l, const struct launcher_message *m)
@@ -522,9 +530,12 @@ static void server_ready(struct launcher *l, const struct launcher_message *m)
 	l->ready = true;
 	if (l->phase == PHASE_SERVE)
 		l->deadline_ms = 0;
-	if (l->conf->host)
+	if (l->conf->host && log_form() == LOG_TEXT)
 		printf("cloisterd: ready on http://%s%s%s:%u\n", v6 ? "[" : "", l->conf->host,
 		       v6 ? "]" : "", m->port);
+	else if (l->conf->host)
+		log_info("ready on http://%s%s%s:%u", v6 ? "[" : "", l->conf->host, v6 ? "]" : "",
+		         m->port);
 	(void)fflush(stdout);
 	announce(l, "READY=1");
 	if (l->phase == PHASE_SERVE)
@@ -552,6 +563,8 @@ static void take_message(struct launcher *l, const struct launcher_message *m)
 	case LAUNCHER_DRAIN:
 	case LAUNCHER_REGISTRY:
 	case LAUNCHER_PURGE:
+	case LAUNCHER_STATUS:
+	case LAUNCHER_PAUSE:
 	default:
 		fail(l, "the server sent message %u, which is not its to send", m->op);
 	}
@@ -790,6 +803,7 @@ static int start_orders(struct launcher *l, struct err *e)
 	l->orders.tell = order_tell;
 	l->orders.changed = registry_changed;
 	l->orders.runs = order_runs;
+	l->orders.view = order_view;
 	l->orders.ctx = l;
 	if (orders_open(&l->orders, e) < 0)
 		return -1;

@@ -84,7 +84,7 @@ static size_t descriptors_of(uint32_t op)
 {
 	if (op == LAUNCHER_STARTED)
 		return 2;
-	return op == LAUNCHER_REGISTRY ? 1 : 0;
+	return op == LAUNCHER_REGISTRY || op == LAUNCHER_STATUS ? 1 : 0;
 }
 
 static int check_order(const struct launcher_message *m, struct err *e)
@@ -119,6 +119,8 @@ static int check(const struct launcher_message *m, size_t descriptors, struct er
 			return -1;
 		break;
 	case LAUNCHER_REGISTRY:
+	case LAUNCHER_STATUS:
+	case LAUNCHER_PAUSE:
 	case LAUNCHER_DONE:
 		if (check_order(m, e) < 0)
 			return -1;

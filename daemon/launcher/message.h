@@ -35,6 +35,8 @@ enum launcher_op {
 	LAUNCHER_REGISTRY, /* with one descriptor: a compiled registry, to be in force from now on
 	                    */
 	LAUNCHER_PURGE,    /* drop what the database has of that tenant, who is not declared */
+	LAUNCHER_STATUS,   /* with one descriptor: a view (view.h), to be written to */
+	LAUNCHER_PAUSE,    /* take no more work, while all that runs goes on */
 	LAUNCHER_DONE,     /* status 0, or cause says why not; the order of that number is over */
 };
 
@@ -44,7 +46,8 @@ struct launcher_message {
 	uint64_t generation; /* of the sandbox meant; a late message of an older one is ignored.
 	                        Of an order: its number, > 0 */
 	struct uuid tenant;
-	uint32_t processes; /* LAUNCHER_STARTED: the most that the tenant may have */
+	uint32_t processes; /* LAUNCHER_STARTED: the most that the tenant may have.
+	                       LAUNCHER_DONE of a PAUSE: turns that still run */
 	int32_t status;     /* LAUNCHER_EXITED: exit code, or 128 + signal; -1 = never started;
 	                       RUNNER_NO_ROOM.
 	                       LAUNCHER_DONE: 0 or 1 */

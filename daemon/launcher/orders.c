@@ -4,9 +4,11 @@
 #include "common/log.h"
 #include "daemon/launcher/child.h"
 #include "daemon/launcher/purge.h"
+#include "daemon/launcher/view.h"
 #include "daemon/tenant/compiled.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,13 +16,14 @@
 int orders_open(struct orders *o, struct err *e)
 {
 	o->registry = o->conf->registry;
-	o->remover = -1;
+	o->remover = o->view_fd = -1;
 	return control_open(&o->control, o->conf->state_dir, e);
 }
 
 void orders_close(struct orders *o)
 {
 	control_close(&o->control);
+	fd_close(&o->view_fd);
 	registry_free(&o->next);
 	registry_free(&o->owned);
 }
@@ -175,6 +178,77 @@ bool orders_reaped(struct orders *o, pid_t pid, int wait_status)
 	return true;
 }
 
+/* -- status, and no more work ---------------------------------------------------------------- */
+
+/* Questions are no news: nothing of them is logged. */
+static void end_question(struct orders *o, int exit_status, const char *fault)
+{
+	o->under_way = ORDER_NONE;
+	fd_close(&o->view_fd);
+	if (fault)
+		control_line(&o->control, true, fault);
+	control_end(&o->control, exit_status);
+	if (o->again && o->accepting)
+		orders_reload(o);
+}
+
+static void begin_status(struct orders *o, bool json)
+{
+	const struct launcher_message order = { .op = LAUNCHER_STATUS };
+	struct err e = ERR_INIT;
+	int fd;
+
+	if (o->view(o->ctx, json, &o->view_fd, &o->view_at, &e) < 0) {
+		end_question(o, 1, e.text);
+		return;
+	}
+	fd = fcntl(o->view_fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0) {
+		end_question(o, 1, "no descriptor for the status");
+		return;
+	}
+	o->under_way = ORDER_STATUS;
+	give(o, &order, fd);
+}
+
+static void show_line(void *ctx, const char *line)
+{
+	struct orders *o = ctx;
+
+	control_line(&o->control, false, line);
+}
+
+static void end_status(struct orders *o)
+{
+	struct err e = ERR_INIT;
+
+	if (view_lines(o->view_fd, o->view_at, show_line, o, &e) < 0)
+		end_question(o, 1, e.text);
+	else
+		end_question(o, 0, NULL);
+}
+
+static void begin_pause(struct orders *o)
+{
+	const struct launcher_message order = { .op = LAUNCHER_PAUSE };
+
+	if (!o->paused)
+		log_info("drain: no more work is taken until the next start");
+	o->paused = true;
+	o->under_way = ORDER_PAUSE;
+	give(o, &order, -1);
+}
+
+static void end_pause(struct orders *o, uint32_t turns)
+{
+	char line[64];
+
+	(void)snprintf(line, sizeof(line), "%u turn%s still run%s", turns, turns == 1 ? "" : "s",
+	               turns == 1 ? "s" : "");
+	control_line(&o->control, false, turns ? line : "nothing runs");
+	end_question(o, turns ? CONTROL_BUSY : 0, NULL);
+}
+
 /* -- who asks, who answers --------------------------------------------------------------------- */
 
 void orders_serve(struct orders *o)
@@ -191,6 +265,10 @@ void orders_serve(struct orders *o)
 		control_end(&o->control, 1);
 	} else if (request.word == CONTROL_PURGE) {
 		begin_purge(o, &request.tenant);
+	} else if (request.word == CONTROL_STATUS || request.word == CONTROL_STATUS_JSON) {
+		begin_status(o, request.word == CONTROL_STATUS_JSON);
+	} else if (request.word == CONTROL_DRAIN) {
+		begin_pause(o);
 	} else if (!o->conf->registry_path) {
 		finish(o, false, "cloisterd runs in local mode, without a registry");
 	} else {
@@ -198,12 +276,28 @@ void orders_serve(struct orders *o)
 	}
 }
 
+/* What is under way is the server's to answer. */
+static bool is_with_server(const struct orders *o)
+{
+	return o->under_way != ORDER_NONE && o->under_way != ORDER_FILES;
+}
+
+static bool is_question(const struct orders *o)
+{
+	return o->under_way == ORDER_STATUS || o->under_way == ORDER_PAUSE;
+}
+
 bool orders_done(struct orders *o, const struct launcher_message *m)
 {
-	if ((o->under_way != ORDER_REGISTRY && o->under_way != ORDER_PURGE) ||
-	    m->generation != o->number)
+	if (!is_with_server(o) || m->generation != o->number)
 		return false;
-	if (m->status != 0)
+	if (is_question(o) && m->status != 0)
+		end_question(o, 1, m->cause);
+	else if (o->under_way == ORDER_STATUS)
+		end_status(o);
+	else if (o->under_way == ORDER_PAUSE)
+		end_pause(o, m->processes);
+	else if (m->status != 0)
 		finish(o, false, "%s: %s",
 		       o->under_way == ORDER_PURGE ? "purge" : "the registry in force stays",
 		       m->cause);
@@ -217,7 +311,9 @@ bool orders_done(struct orders *o, const struct launcher_message *m)
 void orders_accept(struct orders *o, bool accepting)
 {
 	o->accepting = accepting;
-	if (!accepting && (o->under_way == ORDER_REGISTRY || o->under_way == ORDER_PURGE))
+	if (!accepting && is_question(o))
+		end_question(o, 1, "cloisterd stops");
+	else if (!accepting && is_with_server(o))
 		finish(o, false, "cloisterd stops");
 	else if (accepting && o->again)
 		orders_reload(o);

@@ -1,5 +1,6 @@
 /*
- * orders.h - what the operator asks of a running daemon: another registry, a purge.
+ * orders.h - what the operator asks of a running daemon: another registry, a purge, how things
+ * stand, no more work.
  *
  * One at a time.  The launcher reads and validates the file, hands the server a compiled
  * registry, and makes its own copy the one in force when the server has taken it; until
@@ -27,12 +28,17 @@ struct orders {
 		ORDER_REGISTRY,
 		ORDER_PURGE,
 		ORDER_FILES, /* of a purge: a child removes them */
+		ORDER_STATUS,
+		ORDER_PAUSE,
 	} under_way;
 	uint64_t number; /* of the order that the server has, or had last */
 	bool accepting;  /* the server is there to take orders */
 	bool again;      /* a reload was asked for meanwhile */
 	struct uuid tenant;
 	pid_t remover; /* -1 = none */
+	int view_fd;   /* of a status; -1 = none */
+	off_t view_at; /* where its lines begin */
+	bool paused;   /* was ordered once */
 	/* Send to the server; takes the descriptors. */
 	void (*tell)(void *ctx, const struct launcher_message *m, int fds[2]);
 	/*
@@ -41,6 +47,8 @@ struct orders {
 	 */
 	void (*changed)(void *ctx, const struct registry *before);
 	bool (*runs)(void *ctx, const struct uuid *tenant); /* has a runner */
+	/* As view_open(), of all runners. */
+	int (*view)(void *ctx, bool json, int *ret_fd, off_t *ret_at, struct err *e);
 	void *ctx;
 };
 

@@ -86,7 +86,7 @@ static void test_every_word_passes(void **state)
 {
 	static const uint32_t ops[] = { LAUNCHER_READY,  LAUNCHER_START, LAUNCHER_KILL,
 		                        LAUNCHER_EXITED, LAUNCHER_DRAIN, LAUNCHER_PURGE,
-		                        LAUNCHER_DONE };
+		                        LAUNCHER_PAUSE,  LAUNCHER_DONE };
 	int pair[2];
 
 	(void)state;
@@ -136,7 +136,8 @@ static void test_started_carries_descriptors_in_order(void **state)
 
 static void test_a_registry_carries_one_descriptor(void **state)
 {
-	static const uint32_t numberless[] = { LAUNCHER_REGISTRY, LAUNCHER_PURGE, LAUNCHER_DONE };
+	static const uint32_t numberless[] = { LAUNCHER_REGISTRY, LAUNCHER_PURGE, LAUNCHER_STATUS,
+		                               LAUNCHER_PAUSE, LAUNCHER_DONE };
 	struct launcher_message sent = message(LAUNCHER_REGISTRY), got;
 	int pair[2], ends[2], fds[2] = { -1, -1 };
 	struct err e = ERR_INIT;
@@ -156,7 +157,8 @@ static void test_a_registry_carries_one_descriptor(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(numberless); i++) {
 		sent = message(numberless[i]);
 		sent.generation = 0;
-		send_raw(pair[0], &sent, sizeof(sent), ends, numberless[i] == LAUNCHER_REGISTRY);
+		send_raw(pair[0], &sent, sizeof(sent), ends,
+		         numberless[i] == LAUNCHER_REGISTRY || numberless[i] == LAUNCHER_STATUS);
 		expect_refused(pair, "is 0");
 	}
 	close_pair(ends);

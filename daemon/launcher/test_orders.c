@@ -2,6 +2,7 @@
 #include "daemon/launcher/test_world.h"
 
 #include "daemon/launcher/control.h"
+#include "daemon/launcher/view.h"
 #include "daemon/tenant/compiled.h"
 
 #include <sys/un.h>
@@ -16,7 +17,7 @@ static void write_registry(struct world *w, const char *ids)
 
 	(void)snprintf(eighth, sizeof(eighth), "%s/work8", w->dir);
 	assert_true(mkdir(eighth, 0700) == 0 || errno == EEXIST);
-	write_text(w->dir, "token8", "0123456789abcdef0123456789abcde8");
+	write_text(w->dir, "token8", "8d2b7c0f4e6a91536c9e1f7a3b5d0488");
 	for (const char *id = ids; *id; id++)
 		len += snprintf(text + len, sizeof(text) - (size_t)len,
 		                "%s{\"id\":\"" UUID_BEGIN "%c\",\"name\":\"t%c\","
@@ -256,6 +257,11 @@ static void test_another_workspace_ends_the_runner(void **state)
 
 /* -- the control socket ------------------------------------------------------------------------ */
 
+static void say_line(bool error, const char *line)
+{
+	(void)fprintf(error ? stderr : stdout, "%s\n", line);
+}
+
 /* Ask in a child, because control_ask() waits; its exit status comes with finish_call(). */
 static pid_t call(struct world *w, uint32_t word, const char *tenant)
 {
@@ -272,7 +278,7 @@ static pid_t call(struct world *w, uint32_t word, const char *tenant)
 
 		(void)dup2(null, 1);
 		(void)dup2(null, 2);
-		status = control_ask(w->state, &request, &e);
+		status = control_ask(w->state, &request, say_line, &e);
 		_exit(status < 0 ? 50 : status);
 	}
 	return pid;
@@ -306,7 +312,10 @@ static void test_reload_waits_for_the_server(void **state)
 	write_registry(w, "11");
 	finish_call(call(w, CONTROL_RELOAD, NULL), 1);
 	write_registry(w, "1234567");
-	finish_call(call(w, 3, NULL), 50);
+	finish_call(call(w, 0, NULL), 50);
+	finish_call(call(w, CONTROL_DRAIN + 1, NULL), 50);
+	finish_call(call(w, CONTROL_STATUS, ECHO), 50);
+	finish_call(call(w, CONTROL_DRAIN, ECHO), 50);
 	finish_call(call(w, CONTROL_RELOAD, ECHO), 50);
 	finish_call(call(w, CONTROL_PURGE, NULL), 50);
 	stop(w);
@@ -427,6 +436,132 @@ static void test_purge_waits_for_no_sandbox(void **state)
 	stop(w);
 }
 
+/* -- status, and no more work ---------------------------------------------------------------- */
+
+/* A caller whose lines are kept. */
+static int dial(struct world *w, uint32_t word)
+{
+	const struct control_request request = { .word = word };
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	(void)snprintf(at.sun_path, sizeof(at.sun_path), "%.90s/control", w->state);
+	assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(send(fd, &request, sizeof(request), 0), sizeof(request));
+	return fd;
+}
+
+static void expect_packet(int fd, const char *wanted)
+{
+	char packet[4096];
+	ssize_t n = recv(fd, packet, sizeof(packet) - 1, 0);
+
+	assert_true(n > 0);
+	packet[n] = '\0';
+	assert_string_equal(packet, wanted);
+}
+
+/* What the launcher shows; the file stays open in *ret_fd, at the place for lines. */
+static uint64_t take_view(struct world *w, struct view_head *head, struct view_sandbox **rows,
+                          int *ret_fd)
+{
+	int fds[2] = { -1, -1 };
+	struct err e = ERR_INIT;
+	struct launcher_message m = hear(w, LAUNCHER_STATUS, fds);
+
+	assert_true(fds[0] >= 0);
+	if (view_take(fds[0], head, rows, &e) < 0)
+		fail_msg("%s", e.text);
+	*ret_fd = fds[0];
+	return m.generation;
+}
+
+static void test_a_status_is_passed_on(void **state)
+{
+	struct world *w = *state;
+	struct view_sandbox *rows = NULL;
+	struct view_head head;
+	struct err e = ERR_INIT;
+	int caller, view, fds[2];
+	uint64_t number;
+
+	write_registry(w, "1234567");
+	begin_ready(w);
+	start_runner(w, SECOND, 5, fds);
+	caller = dial(w, CONTROL_STATUS);
+	number = take_view(w, &head, &rows, &view);
+	assert_int_equal(head.json, 0);
+	assert_int_equal(head.sandboxes, 1);
+	assert_string_equal(rows[0].tenant.text, SECOND);
+	assert_int_equal(rows[0].generation, 5);
+	assert_int_equal(rows[0].memory, VIEW_UNKNOWN); /* there are no cgroups here */
+	free(rows);
+	assert_int_equal(fd_write_all(view, "one\n\x1b[2Jtwo\n", 13, &e), 0);
+	fd_close(&view);
+	answer(w, number, 0);
+	expect_packet(caller, "-one");
+	expect_packet(caller, "-?[2Jtwo");
+	expect_packet(caller, "=0");
+	fd_close(&caller);
+	close_both(fds);
+	(void)hear(w, LAUNCHER_EXITED, NULL);
+	stop(w);
+}
+
+static void test_a_status_cannot_grow(void **state)
+{
+	static const char block[65536] = { 0 };
+	struct world *w = *state;
+	struct view_sandbox *rows = NULL;
+	struct view_head head;
+	size_t written = 0;
+	int caller, view;
+	uint64_t number;
+	ssize_t n;
+
+	write_registry(w, "1234567");
+	begin_ready(w);
+	caller = dial(w, CONTROL_STATUS_JSON);
+	number = take_view(w, &head, &rows, &view);
+	assert_int_equal(head.json, 1);
+	free(rows);
+	while ((n = write(view, block, sizeof(block))) > 0)
+		written += (size_t)n;
+	assert_int_equal(written, VIEW_OUT_MAX);
+	assert_int_equal(ftruncate(view, 1), -1);
+	fd_close(&view);
+	answer(w, number, 1);
+	expect_packet(caller, "!the server says no");
+	expect_packet(caller, "=1");
+	fd_close(&caller);
+	stop(w);
+}
+
+static void test_a_drain_is_over_when_nothing_runs(void **state)
+{
+	struct world *w = *state;
+	struct launcher_message m = { .op = LAUNCHER_DONE, .processes = 2 };
+	struct err e = ERR_INIT;
+	int caller;
+
+	write_registry(w, "1234567");
+	begin_ready(w);
+	caller = dial(w, CONTROL_DRAIN);
+	m.generation = hear(w, LAUNCHER_PAUSE, NULL).generation;
+	assert_int_equal(launcher_send(w->sock, &m, NULL, &e), 0);
+	expect_packet(caller, "-2 turns still run");
+	expect_packet(caller, "=3");
+	fd_close(&caller);
+	caller = dial(w, CONTROL_DRAIN);
+	m.generation = hear(w, LAUNCHER_PAUSE, NULL).generation;
+	m.processes = 0;
+	assert_int_equal(launcher_send(w->sock, &m, NULL, &e), 0);
+	expect_packet(caller, "-nothing runs");
+	expect_packet(caller, "=0");
+	fd_close(&caller);
+	stop(w);
+}
+
 int main(int argc, char **argv, char **env)
 {
 	const struct CMUnitTest tests[] = {
@@ -444,6 +579,9 @@ int main(int argc, char **argv, char **env)
 		CASE(test_a_caller_that_leaves_does_no_harm),
 		CASE(test_purge_takes_the_database_first),
 		CASE(test_purge_waits_for_no_sandbox),
+		CASE(test_a_status_is_passed_on),
+		CASE(test_a_status_cannot_grow),
+		CASE(test_a_drain_is_over_when_nothing_runs),
 	};
 
 	return RUN_WORLD(tests);

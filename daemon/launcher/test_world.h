@@ -250,7 +250,7 @@ static inline void load_registry(struct world *w)
 		(void)snprintf(name, sizeof(name), "work%c", *id);
 		make_dir(w->dir, name);
 		(void)snprintf(name, sizeof(name), "token%c", *id);
-		(void)snprintf(path, sizeof(path), "0123456789abcdef0123456789abcde%c", *id);
+		(void)snprintf(path, sizeof(path), "8d2b7c0f4e6a91536c9e1f7a3b5d048%c", *id);
 		write_text(w->dir, name, path);
 		len += snprintf(text + len, sizeof(text) - (size_t)len,
 		                "%s{\"id\":\"" UUID_BEGIN "%c\",\"name\":\"t%c\","

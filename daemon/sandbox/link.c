@@ -264,6 +264,8 @@ static void handle_message(struct sandboxes *pool, const struct launcher_message
 		break;
 	case LAUNCHER_REGISTRY:
 	case LAUNCHER_PURGE:
+	case LAUNCHER_STATUS:
+	case LAUNCHER_PAUSE:
 		if (pool->conf.launcher_order)
 			pool->conf.launcher_order(pool->conf.ctx, m, &fds[0]);
 		break;

@@ -164,7 +164,8 @@ void sandbox_begin(struct sandbox *sb)
 		return;
 	}
 	sandbox_move(sb, STATE_STARTING);
-	sb->deadline = clock_mono_ms() + sb->pool->conf.start_timeout_ms;
+	sb->begun_ms = clock_mono_ms();
+	sb->deadline = sb->begun_ms + sb->pool->conf.start_timeout_ms;
 	for (struct call *c = sb->waiting; c; c = c->next)
 		c->generation = sb->generation;
 	link_wake(sb->pool);

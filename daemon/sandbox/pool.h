@@ -63,6 +63,7 @@ struct sandbox {
 	struct sandbox *prev, *next;    /* pool->active: every sandbox that is not stopped */
 	enum sandbox_state state;
 	uint64_t generation;
+	uint64_t begun_ms; /* monotonic: when START was sent */
 	struct source from_source, to_source;
 	int from_guest, to_guest;
 	bool to_watched;    /* epoll waits for room towards the guest */

@@ -72,6 +72,18 @@ void sandboxes_stop(struct sandboxes **s);
 void sandboxes_end(struct sandboxes *s, bool (*fn)(void *ctx, const struct uuid *tenant),
                    void *ctx);
 
+struct sandbox_view {
+	struct uuid tenant;
+	uint64_t generation;
+	const char *state;  /* "starting", "running", "ending" */
+	uint64_t age_ms;    /* since its start was asked for */
+	uint64_t idle_ms;   /* without a call; 0 while one is open */
+	unsigned int calls; /* open */
+};
+
+/* Those that are not stopped, at most max; how many. */
+size_t sandboxes_view(struct sandboxes *s, struct sandbox_view *ret, size_t max);
+
 /* How many sandboxes run now. */
 size_t sandboxes_running(struct sandboxes *s);
 

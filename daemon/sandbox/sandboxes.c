@@ -160,3 +160,26 @@ void sandboxes_end(struct sandboxes *s, bool (*fn)(void *ctx, const struct uuid 
 	link_wake(s);
 	pthread_mutex_unlock(&s->lock);
 }
+
+size_t sandboxes_view(struct sandboxes *s, struct sandbox_view *ret, size_t max)
+{
+	static const char *const states[] = { "stopped", "starting", "running", "ending" };
+	uint64_t now = clock_mono_ms();
+	size_t n = 0;
+
+	pthread_mutex_lock(&s->lock);
+	for (const struct sandbox *sb = s->active; sb && n < max; sb = sb->next) {
+		bool idle = sb->state == STATE_RUNNING && !sb->open && now > sb->idle_since;
+
+		ret[n++] = (struct sandbox_view){
+			.tenant = sb->tenant,
+			.generation = sb->generation,
+			.state = states[sb->state],
+			.age_ms = now - sb->begun_ms,
+			.idle_ms = idle ? now - sb->idle_since : 0,
+			.calls = sb->open,
+		};
+	}
+	pthread_mutex_unlock(&s->lock);
+	return n;
+}

@@ -215,3 +215,16 @@ void pool_forget(struct pool *p, const char *database)
 	pthread_cond_broadcast(&p->freed);
 	pthread_mutex_unlock(&p->lock);
 }
+
+struct pool_use pool_count(struct pool *p)
+{
+	struct pool_use use = { .max = p->max };
+
+	pthread_mutex_lock(&p->lock);
+	for (size_t i = 0; i < p->max; i++) {
+		use.busy += p->slots[i].state == SLOT_BUSY;
+		use.idle += p->slots[i].state == SLOT_IDLE;
+	}
+	pthread_mutex_unlock(&p->lock);
+	return use;
+}

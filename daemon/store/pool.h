@@ -33,6 +33,12 @@ struct pg *lease_pg(struct lease *lease);
 /* Back to the pool; closed when it is broken or in the middle of something. */
 void pool_return(struct pool *pool, struct lease **lease);
 
+struct pool_use {
+	size_t busy, idle, max;
+};
+
+struct pool_use pool_count(struct pool *pool);
+
 /* Close what is idle of a database. */
 void pool_forget(struct pool *pool, const char *database);
 

@@ -228,3 +228,11 @@ int store_each_unfinished(struct store *s, void (*fn)(void *ctx, const struct uu
 	}
 	return 0;
 }
+
+struct store_use store_connections(const struct store *s)
+{
+	struct pool_use use = pool_count(s->pool);
+
+	return (struct store_use){ (unsigned int)use.busy, (unsigned int)use.idle,
+		                   (unsigned int)use.max };
+}

@@ -49,6 +49,14 @@ uint64_t store_generation(const struct store *s);
 /* Begin another generation, as a start does; that of store_generation() stays. */
 int store_next_generation(struct store *s, uint64_t *ret, struct err *e) must_check;
 
+struct store_use {
+	unsigned int busy; /* connections in use */
+	unsigned int idle; /* connections that wait for use */
+	unsigned int max;  /* of both; one more is always open */
+};
+
+struct store_use store_connections(const struct store *s);
+
 /* One trip to the control database.  For readiness. */
 int store_ping(struct store *s, struct err *e) must_check;
 

@@ -85,7 +85,8 @@ static bool read_secret(struct draft *d, const char *field, const char *value,
 	return rc == 0;
 }
 
-static void read_credential(struct draft *d, const struct json *v, const char *path, size_t index)
+static void read_credential(struct draft *d, const struct json *v, const char *path,
+                            struct credential *c, size_t index)
 {
 	static const struct json_field fields[] = {
 		{ "id", JSON_STRING, .required = true },
@@ -94,7 +95,6 @@ static void read_credential(struct draft *d, const struct json *v, const char *p
 	};
 	const struct json *found[ARRAY_LEN(fields)];
 	const struct entry where = { .tenant = d->registry->count - 1, .credential = index };
-	struct credential *c = &d->registry->tenants[where.tenant].credentials[index];
 	const char *id, *secret;
 	char at[96];
 
@@ -133,7 +133,7 @@ static void read_credentials(struct draft *d, struct tenant *t, const struct jso
 		char at[80];
 
 		json_path_index(at, sizeof(at), path, i);
-		read_credential(d, json_at(list, i), at, i);
+		read_credential(d, json_at(list, i), at, &t->credentials[i], i);
 	}
 }
 

@@ -157,3 +157,12 @@ bool roster_allows_mcp(struct roster *r, const struct uuid *tenant, const char *
 	unref(r, now);
 	return allowed;
 }
+
+void roster_each(struct roster *r, void (*fn)(void *ctx, const struct tenant *t), void *ctx)
+{
+	struct registry *now = ref(r);
+
+	for (size_t i = 0; i < registry_count(now); i++)
+		fn(ctx, registry_at(now, i));
+	unref(r, now);
+}

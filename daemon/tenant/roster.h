@@ -42,6 +42,9 @@ void roster_leave(struct roster *r, const struct caller *c);
 /* The token is still this tenant's. */
 bool roster_still(struct roster *r, const struct caller *c);
 
+/* The tenants that are declared now: calls fn for each, outside of any lock. */
+void roster_each(struct roster *r, void (*fn)(void *ctx, const struct tenant *t), void *ctx);
+
 bool roster_declares(struct roster *r, const struct uuid *tenant);
 
 /* False when the tenant is declared now, and without that model. */

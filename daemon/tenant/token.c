@@ -129,14 +129,13 @@ static bool is_known(const unsigned char digest[TOKEN_DIGEST], const char **ret_
 {
 	for (size_t i = 0; i <= ARRAY_LEN(placeholders); i++) {
 		const char *word = i ? placeholders[i - 1] : "";
-		unsigned char known[TOKEN_DIGEST], line[64];
-		size_t n = strlen(word);
+		unsigned char known[TOKEN_DIGEST];
+		char line[64];
+		int n = snprintf(line, sizeof(line), "%s\n", word); /* as "echo" ends it */
 
-		memcpy(line, word, n);
-		line[n] = '\n'; /* as "echo" ends it */
 		*ret_word = word;
-		for (size_t k = 0; k < 2; k++) {
-			crypto_hash_sha256(known, line, n + k);
+		for (int len = n - 1; len <= n; len++) {
+			crypto_hash_sha256(known, (const unsigned char *)line, (size_t)len);
 			if (memcmp(known, digest, sizeof(known)) == 0)
 				return true;
 		}

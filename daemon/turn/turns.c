@@ -256,6 +256,26 @@ int turns_answer(struct turns *ts, const struct uuid *tenant, const struct uuid 
 	return rc ? -1 : request_get(ts->conf.store, tenant, request, ret, e);
 }
 
+/* -- how many ------------------------------------------------------------------ */
+
+void turns_count(struct turns *ts, const struct uuid *tenant, struct turns_census *ret)
+{
+	size_t first = tenant ? uuid_hash(tenant) % LANES : 0;
+
+	*ret = (struct turns_census){ 0 };
+	pthread_mutex_lock(&ts->lock);
+	for (size_t i = first; i < (tenant ? first + 1 : LANES); i++) {
+		for (const struct lane *l = ts->lanes[i]; l; l = l->chain) {
+			if (tenant && !uuid_equal(&l->tenant, tenant))
+				continue;
+			ret->running += l->running;
+			ret->queued += l->queued;
+			ret->waiting += l->waiting;
+		}
+	}
+	pthread_mutex_unlock(&ts->lock);
+}
+
 /* -- stop -------------------------------------------------------------------- */
 
 bool turns_drain(struct turns *ts, unsigned int seconds)

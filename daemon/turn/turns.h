@@ -86,6 +86,15 @@ struct answer {
 int turns_answer(struct turns *ts, const struct uuid *tenant, const struct uuid *request,
                  const struct answer *answer, struct request *ret, struct err *e) must_check;
 
+struct turns_census {
+	unsigned int running;
+	unsigned int queued;  /* or being stored */
+	unsigned int waiting; /* for a person */
+};
+
+/* Of a tenant; NULL = of all. */
+void turns_count(struct turns *ts, const struct uuid *tenant, struct turns_census *ret);
+
 /* Start nothing new and wait until nothing runs, at most that long.  True when nothing runs. */
 bool turns_drain(struct turns *ts, unsigned int seconds);
 

@@ -1,0 +1,33 @@
+/*
+ * status.h - how things stand, for the operator: written when the launcher asks.
+ *
+ * Names and ids of tenants, counts, ages, and the last errors and warnings of the log; no
+ * prompt, no output, no token.
+ */
+#ifndef DAEMON_STATUS_STATUS_H
+#define DAEMON_STATUS_STATUS_H
+
+#include "daemon/event/bus.h"
+#include "daemon/http/http.h"
+#include "daemon/sandbox/sandbox.h"
+#include "daemon/store/store.h"
+#include "daemon/tenant/roster.h"
+#include "daemon/turn/turns.h"
+
+struct status_of {
+	struct store *store;
+	struct turns *turns;
+	struct sandboxes *sandboxes;
+	struct bus *bus;
+	struct roster *roster;
+	struct http_server *http;
+	const char *boundary;
+	unsigned int max_sandboxes;
+	unsigned int max_streams;
+	uint64_t begun_ms; /* monotonic: since when it serves */
+};
+
+/* fd: a view of the launcher's (daemon/launcher/view.h). */
+int status_write(const struct status_of *of, int fd, struct err *e) must_check;
+
+#endif
