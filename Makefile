@@ -23,7 +23,7 @@ Q := $(if $(V),,@)
 programs := cloisterd cloister-runner cloister-guest
 dirs.cloisterd := daemon daemon/api daemon/status daemon/turn daemon/tool daemon/mcp daemon/model \
 	daemon/doctor daemon/sandbox daemon/launcher daemon/event daemon/tenant daemon/http daemon/store \
-	daemon/confine common
+	daemon/confine daemon/metrics common
 dirs.cloister-runner := runner common
 dirs.cloister-guest := guest common
 main.cloisterd := daemon/main

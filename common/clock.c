@@ -17,6 +17,11 @@ uint64_t clock_mono_ms(void)
 	return read_clock(CLOCK_MONOTONIC) / 1000000;
 }
 
+uint64_t clock_mono_us(void)
+{
+	return read_clock(CLOCK_MONOTONIC) / 1000;
+}
+
 uint64_t clock_wall_ms(void)
 {
 	return clock_wall_ns() / 1000000;

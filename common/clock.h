@@ -8,6 +8,9 @@
 /* Milliseconds since some fixed moment; never steps back. */
 uint64_t clock_mono_ms(void);
 
+/* The same in microseconds. */
+uint64_t clock_mono_us(void);
+
 /* Milliseconds since the Unix epoch. */
 uint64_t clock_wall_ms(void);
 

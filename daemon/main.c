@@ -17,6 +17,7 @@
 #include "daemon/local.h"
 #include "daemon/mcp/servers.h"
 #include "daemon/model/models.h"
+#include "daemon/operator.h"
 #include "daemon/options.h"
 #include "daemon/server.h"
 #include "daemon/tenant/registry.h"
@@ -173,6 +174,7 @@ struct declared {
 	struct registry *registry;
 	const struct models *models;
 	const struct mcp_servers *mcp;
+	const unsigned char *operator_digest; /* NULL = none */
 };
 
 static int run(const struct options *o, const char *state, const struct declared *d, struct err *e)
@@ -182,6 +184,7 @@ static int run(const struct options *o, const char *state, const struct declared
 		.registry = d->registry,
 		.models = d->models,
 		.mcp = d->mcp,
+		.operator_digest = d->operator_digest,
 		.anyone = local_anyone(o, d->registry),
 	};
 	struct launcher_conf conf = launcher_of(o);
@@ -204,6 +207,8 @@ static int serve(struct options *o)
 	auto_models struct models *models = NULL;
 	auto_mcp struct mcp_servers *mcp = NULL;
 	char state[PATH_MAX];
+	unsigned char operator_digest[TOKEN_DIGEST];
+	struct declared declared;
 	struct local_token token;
 	struct err e = ERR_INIT;
 	int status, loaded;
@@ -223,9 +228,13 @@ static int serve(struct options *o)
 		loaded = models_load(o->models, registry, &models, print_fault, stderr, &e);
 	if (loaded == 0 && o->mcp)
 		loaded = mcp_servers_load(o->mcp, registry, &mcp, print_fault, stderr, &e);
+	if (loaded == 0 && o->metrics_token_file)
+		loaded = operator_token(o, state, registry, operator_digest, &e);
 	if (loaded < 0)
 		return refuse(&e);
-	status = run(o, state, &(struct declared){ registry, models, mcp }, &e);
+	declared = (struct declared){ registry, models, mcp,
+		                      o->metrics_token_file ? operator_digest : NULL };
+	status = run(o, state, &declared, &e);
 	return status < 0 ? refuse(&e) : status;
 }
 

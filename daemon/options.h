@@ -57,6 +57,7 @@ struct options {
 	struct option_list cors_origins;
 	struct option_list trusted_proxies; /* IPv4 or IPv6 addresses */
 	char *token_file;
+	char *metrics_token_file; /* NULL = no metrics */
 	char *models;
 	char *mcp;                 /* also of check; NULL = the built-in one alone */
 	unsigned int allow_remote; /* 1 = yes */

@@ -205,7 +205,7 @@ static void purge(struct orders *o, const struct launcher_message *order)
 static void tell_status(struct orders *o, const struct launcher_message *order, int fd)
 {
 	struct err e = ERR_INIT;
-	int rc = status_write(&o->conf.status, fd, &e);
+	int rc = status_write(o->conf.status, fd, &e);
 
 	answer(o, order, rc, &e);
 }

@@ -25,7 +25,7 @@ struct orders_conf {
 	struct turns *turns;
 	struct sandboxes *sandboxes;
 	struct http_server *http;
-	struct status_of status; /* what a status is made from */
+	const struct status_of *status;
 };
 
 int orders_start(const struct orders_conf *conf, struct orders **ret, struct err *e) must_check;

@@ -44,6 +44,7 @@ struct server {
 	struct mcp *mcp; /* NULL = no MCP servers */
 	struct turns *turns;
 	struct api api;
+	struct status_of status;
 	struct http_server *http;
 	struct orders *orders;
 };
@@ -198,9 +199,7 @@ static int start_orders(struct server *s, struct err *e)
 		.turns = s->turns,
 		.sandboxes = s->sandboxes,
 		.http = s->http,
-		.status = { s->store, s->turns, s->sandboxes, s->bus, s->roster, s->http,
-		            s->conf->options->boundary, s->conf->options->max_active_sandboxes,
-		            s->conf->options->max_event_streams, clock_mono_ms() },
+		.status = &s->status,
 	};
 
 	return orders_start(&orders, &s->orders, e);
@@ -233,9 +232,24 @@ static int start_http(struct server *s, struct err *e)
 		.ctx = &s->api,
 	};
 
-	s->api = (struct api){ s->roster, s->store, s->turns, s->bus, o->boundary };
+	s->status = (struct status_of){ s->store,
+		                        s->turns,
+		                        s->sandboxes,
+		                        s->bus,
+		                        s->roster,
+		                        NULL,
+		                        o->boundary,
+		                        o->max_active_sandboxes,
+		                        o->max_event_streams,
+		                        clock_mono_ms() };
+	s->api = (struct api){ s->roster, s->store, s->turns, s->bus, o->boundary, &s->status };
+	if (s->conf->operator_digest) {
+		memcpy(s->api.operator_digest, s->conf->operator_digest, TOKEN_DIGEST);
+		http.is_operator = api_is_operator;
+	}
 	if (http_start(&http, &s->http, e))
 		return -1;
+	s->status.http = s->http;
 	if (start_orders(s, e))
 		return -1;
 	ready.port = http_port(s->http);

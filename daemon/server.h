@@ -15,10 +15,11 @@
 
 struct server_conf {
 	const struct options *options;
-	struct registry *registry;     /* the first; the server only reads it */
-	const struct models *models;   /* NULL = the built-in one alone */
-	const struct mcp_servers *mcp; /* NULL = none */
-	const struct tenant *anyone;   /* who a request without a token is; NULL = nobody */
+	struct registry *registry;            /* the first; the server only reads it */
+	const struct models *models;          /* NULL = the built-in one alone */
+	const struct mcp_servers *mcp;        /* NULL = none */
+	const unsigned char *operator_digest; /* of the token for /metrics; NULL = none */
+	const struct tenant *anyone;          /* who a request without a token is; NULL = nobody */
 };
 
 /*

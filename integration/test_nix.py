@@ -133,6 +133,8 @@ def good():
       corsOrigins = [ "https://app.example" "http://[::1]:3000" ];
       hostAddresses = [ "192.0.2.0/24" ];
       trustedProxies = [ "192.0.2.9" ];
+      metricsTokenFile = "/run/secrets/metrics";
+      logFormat = "json";
       limits = { maxRunningTurns = 2; maxRequestBytes = 2097152; drainSeconds = 7; };
       unit = { memoryMax = "3G"; tasksMax = 4096; };
       reverseProxy = { enable = true; serverName = "cloister.example"; };
@@ -243,6 +245,10 @@ def test_the_options_reach_the_command_line(good):
                   "--host-address 192.0.2.0/24", "--trusted-proxy 192.0.2.9 --trusted-proxy 127.0.0.1",
                   "--max-running-turns 2", "--max-request-bytes 2097152"):
         assert words in much, words
+    assert " --log json " in much and " --log journal " in little
+    assert " --metrics-token-file /run/cloister-secrets/metrics " in much
+    assert "--metrics-token-file" not in little
+    assert "secret\tmetrics\ttoken for metrics\t/run/secrets/metrics" in good["much"]["list"].splitlines()
     service = good["much"]["service"]
     assert service["EnvironmentFile"] == ["/etc/cloister.env"]
     assert service["ReadWritePaths"] == ["/srv/cloister", "/data", "/sys/fs/cgroup"]
@@ -395,6 +401,9 @@ REFUSED = {
                       ".globex.tokenHashes.main: the same name as in tokenFiles"),
     "same hash": (second(f"""tenants.globex.tokenHashes.next = "{HASH}";
         tenants.acme.tokenHashes.next = "{HASH}";"""), "is the same token as"),
+    "metrics token in store": (cloister(f'metricsTokenFile = "{STORE}";'), "metricsTokenFile: "),
+    "metrics token in workspace": (cloister('metricsTokenFile = "/srv/cloister/acme/t";'),
+                                   "metricsTokenFile: /srv/cloister/acme/t lies below /srv/cloister"),
     "no proxy": (cloister('trustedProxies = [ "proxy.example" ];'), "is not an IPv4 or IPv6 address"),
     "same token file": (second('tenants.globex.tokenFiles.main = "/run/secrets/acme";'),
                         "is the same file as"),
@@ -686,7 +695,7 @@ def test_the_daemon_accepts_the_registry_that_the_module_makes(good, tmp_path):
         os.makedirs(f"{tmp_path}{place}", exist_ok=True)
     for tenant in json.loads(text)["tenants"]:
         os.makedirs(tenant["workspaceRoot"])
-        for credential in tenant["credentials"]:
+        for credential in [c for c in tenant["credentials"] if "tokenFile" in c]:
             with open(credential["tokenFile"], "w", encoding="utf-8") as f:
                 f.write(f"token-of-{credential['id']}")
             os.chmod(credential["tokenFile"], 0o400)

@@ -131,7 +131,7 @@ def test_a_drain_admits_nothing_and_cuts_nothing(make_daemon):
         write_file(f"{daemon.tenants['acme'].workspace}/go", "")
         events.until_end(turn)
         assert drain.communicate(timeout=60)[0] == "nothing runs\n" and drain.returncode == 0
-    assert acme.call("GET", f"/v1/turns/{queued}")["turn"]["status"] == "queued"
+    assert acme.turn(queued)["status"] == "queued"
     assert status(daemon)["turns"] == {"running": 0, "queued": 1, "waiting": 0}
     assert daemon.stop() == 0
     daemon.start()

@@ -255,7 +255,7 @@ def test_another_workspace_stops_the_sandbox(daemon, registry):
     os.chmod(workspace, 0o700)
     registry.entries["acme"]["workspaceRoot"] = workspace
     registry.reload()
-    eventually(lambda: not daemon.running("acme") or daemon.runner("acme").pid != runner, 10,
+    eventually(lambda: all(process.pid != runner for process in daemon.tree()), 10,
                "the sandbox ends")
     assert acme.run(session, "$ ls; echo new >where").status == "completed"
     assert os.listdir(workspace) == ["where"]
@@ -368,7 +368,8 @@ def test_nonsense_on_the_control_socket_ends_the_call(daemon):
     good = (1).to_bytes(4, "little") + bytes(size - 4)
     assert call(path, good) == b"-registry in force: 2 tenants"
     for bad in (b"x", b"reload", bytes(size), good[:-1], good + b"\0", bytes(100000),
-                (3).to_bytes(4, "little") + bytes(size - 4),
+                (6).to_bytes(4, "little") + bytes(size - 4),
+                (3).to_bytes(4, "little") + b"x" + bytes(size - 5),
                 (1).to_bytes(4, "little") + b"x" + bytes(size - 5),
                 (2).to_bytes(4, "little") + b"../../etc".ljust(size - 4, b"\0")):
         assert call(path, bad) == b"", bad[:20]

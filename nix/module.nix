@@ -45,7 +45,12 @@ let
   };
   modelsFile = if cfg.models != { } then "/etc/cloister/models.json" else cfg.modelsFile;
   # Something of root's is to be done before the service reads what was declared.
-  prepared = declared || models.hasKeys || mcp.hasKeys;
+  prepared = declared || models.hasKeys || mcp.hasKeys || cfg.metricsTokenFile != null;
+  metricsList =
+    if cfg.metricsTokenFile == null then
+      ""
+    else
+      "secret\tmetrics\ttoken for metrics\t${cfg.metricsTokenFile}\n";
   etc = name: config.environment.etc."cloister/${name}".source;
 
   postgres =
@@ -89,7 +94,9 @@ let
       runsc = "${cfg.runscPackage}/bin/runsc";
       slirp4netns = "${cfg.slirp4netnsPackage}/bin/slirp4netns";
       postgres-bin = "${postgres}/bin";
+      log = cfg.logFormat;
       log-level = cfg.logLevel;
+      metrics-token-file = lib.optional (cfg.metricsTokenFile != null) "${secretDirectory}/metrics";
       cors-origin = cfg.corsOrigins;
       host-address = cfg.hostAddresses;
       trusted-proxy = proxies;
@@ -318,6 +325,12 @@ let
     ++ unless (cfg.workspaceRoots != [ ]) "${at "workspaceRoots"}: is empty, and workspaces need a place"
     ++ lib.concatMap rootFaults cfg.workspaceRoots
     ++ lib.concatMap (secretFaults "environmentFiles") cfg.environmentFiles
+    ++ lib.optionals (cfg.metricsTokenFile != null) (
+      secretFaults "metricsTokenFile" cfg.metricsTokenFile
+      ++ map (root: "${at "metricsTokenFile"}: ${cfg.metricsTokenFile} lies below ${root}, where workspaces are") (
+        lib.filter (inside cfg.metricsTokenFile) cfg.workspaceRoots
+      )
+    )
     ++ registryFaults
     ++ modelFaults
     ++ mcpFaults
@@ -380,7 +393,7 @@ in
       })
       (lib.mkIf prepared {
         "cloister/tenants.list" = {
-          text = (if declared then result.list else "") + models.list + mcp.list;
+          text = (if declared then result.list else "") + models.list + mcp.list + metricsList;
           mode = "0444";
         };
       })

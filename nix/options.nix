@@ -231,8 +231,16 @@ in
     Addresses of proxies that tell in X-Forwarded-For whom they ask for, so that wrong tokens are
     counted for that one and not for the proxy. `reverseProxy` names its own.
   '';
+  metricsTokenFile = option (types.nullOr types.str) null ''
+    A file with the bearer token for GET /metrics, or with sha256: and its hash; read as root,
+    like the files of tokens, when the service starts. null: there is no /metrics.
+  '';
   hostAddresses = option (types.listOf types.str) [ ] ''
     IPv4 networks that no sandbox may reach, besides this machine's own addresses.
+  '';
+  logFormat = option (types.enum [ "text" "json" "journal" ]) "journal" ''
+    The form of what is written to the journal. journal: with the priorities that journalctl -p
+    selects by.
   '';
   logLevel = option (types.enum [ "error" "warn" "info" "debug" ]) "info" ''
     The most detailed messages that are written to the journal.

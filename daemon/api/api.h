@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "daemon/event/bus.h"
 #include "daemon/http/http.h"
+#include "daemon/status/status.h"
 #include "daemon/store/session.h"
 #include "daemon/store/turn.h"
 #include "daemon/tenant/roster.h"
@@ -22,6 +23,8 @@ struct api {
 	struct turns *turns;
 	struct bus *bus;
 	const char *boundary; /* profile, for /readyz */
+	const struct status_of *status;
+	unsigned char operator_digest[TOKEN_DIGEST]; /* of the token for /metrics */
 };
 
 /* All routes, ended by method NULL; static. */
@@ -31,6 +34,7 @@ const struct http_route *api_routes(void);
 const void *api_authenticate(void *ctx, const char *token, size_t len);
 void api_release(void *ctx, const void *principal);
 bool api_still(void *ctx, const void *principal);
+bool api_is_operator(void *ctx, const char *token, size_t len);
 
 /* Likewise: tenants share what there is of workers. */
 const struct uuid *api_party(void *ctx, const void *principal);

@@ -3,6 +3,7 @@
 #include "common/log.h"
 
 #include <inttypes.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,6 +227,15 @@ bool api_still(void *ctx, const void *principal)
 	const struct api *api = ctx;
 
 	return roster_still(api->roster, principal);
+}
+
+bool api_is_operator(void *ctx, const char *token, size_t len)
+{
+	const struct api *api = ctx;
+	unsigned char digest[TOKEN_DIGEST];
+
+	return token_digest(token, len, digest) &&
+	       sodium_memcmp(digest, api->operator_digest, sizeof(digest)) == 0;
 }
 
 const struct uuid *api_party(void *ctx, const void *principal)

@@ -36,6 +36,15 @@ static void openapi(const struct http_request *req, struct http_response *res, v
 	buf_add(&res->body, api_openapi, api_openapi_len);
 }
 
+static void metrics(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	const struct api *api = ctx;
+
+	(void)req;
+	res->content_type = "text/plain; version=0.0.4; charset=utf-8";
+	status_metrics(api->status, &res->body);
+}
+
 static struct json *model_json(const struct model *m)
 {
 	struct json *o = json_new_object(), *efforts = json_new_array();
@@ -79,6 +88,7 @@ const struct http_route *api_routes(void)
 	static const struct http_route routes[] = {
 		{ "GET", "/healthz", health, HTTP_OPEN | HTTP_INLINE },
 		{ "GET", "/readyz", ready, HTTP_OPEN | HTTP_DRAINS },
+		{ "GET", "/metrics", metrics, HTTP_OPERATOR | HTTP_INLINE },
 		{ "GET", "/openapi.json", openapi, HTTP_OPEN | HTTP_INLINE },
 		{ "GET", "/v1/models", models, HTTP_INLINE },
 		{ "GET", "/v1/sessions", sessions_list, 0 },

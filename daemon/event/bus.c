@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "daemon/metrics/metrics.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -294,6 +295,7 @@ void bus_publish(struct bus *b, const struct uuid *tenant, const struct bus_even
 		json_free(&data);
 	} else {
 		blob = encode(event, event_id(c, c->newest + 1), data);
+		metric_count(METRIC_EVENTS, 0);
 		if (blob)
 			keep(b, c, blob);
 		else
@@ -396,6 +398,7 @@ static int take_next(struct subscription *s, const char **ret_data, size_t *ret_
 	if (s->reset) {
 		s->reset = false;
 		s->over = s->turn.text[0];
+		metric_count(METRIC_STREAM_RESETS, 0);
 		*ret_data = reset_event;
 		*ret_len = sizeof(reset_event) - 1;
 		return 1;

@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/log.h"
+#include "daemon/metrics/metrics.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -42,6 +43,7 @@ struct http_exchange *exchange_new(struct http_server *s, struct MHD_Connection 
 		return NULL;
 	ex->server = s;
 	ex->mhd = mhd;
+	ex->begun_us = clock_mono_us();
 	ex->res = empty_response();
 	ex->body.max = s->conf.max_body;
 	ex->req.inner = ex;
@@ -125,6 +127,7 @@ static ssize_t stream_reader(void *cls, uint64_t pos, char *buf, size_t max)
 	fd = fcntl(ex->connection->fd, F_DUPFD_CLOEXEC, 0);
 	if (fd >= 0 && stream_adopt(ex->server->streams, fd, &ex->res.stream, ex->req.principal)) {
 		ex->stream_out = true;
+		metric_count(METRIC_STREAMS, 0);
 		ex->stream_slot = false;
 	} else {
 		log_warn("http: event stream: %m");
@@ -167,6 +170,13 @@ static void admit_stream(struct http_exchange *ex)
 	}
 }
 
+void exchange_count(const struct http_exchange *ex)
+{
+	size_t route = ex->route ? (size_t)(ex->route - ex->server->conf.routes) : METRIC_ROUTES;
+
+	metric_request(route, ex->res.status, clock_mono_us() - ex->begun_us);
+}
+
 static enum MHD_Result answer(struct http_exchange *ex)
 {
 	struct http_server *s = ex->server;
@@ -181,6 +191,7 @@ static enum MHD_Result answer(struct http_exchange *ex)
 		log_error("http: request %s: no memory for the answer", ex->req.request_id);
 		return MHD_NO;
 	}
+	exchange_count(ex);
 	ex->stage = STAGE_SENDING;
 	s->sending++;
 	connection_set_deadline(ex->connection,
@@ -218,6 +229,24 @@ static bool authenticate(struct http_exchange *ex)
 	return ex->req.principal != NULL;
 }
 
+/* The answer depends on nothing of a tenant's. */
+static bool admit_operator(struct http_exchange *ex)
+{
+	const struct http_conf *conf = &ex->server->conf;
+	const char *token = NULL;
+	size_t len = 0;
+
+	if (!conf->is_operator) {
+		http_error(&ex->req, &ex->res, 404, "route_not_found", "no such route");
+		return false;
+	}
+	(void)request_token(ex, &token, &len);
+	if (token && conf->is_operator(conf->ctx, token, len))
+		return true;
+	gate_refuse(ex, token != NULL);
+	return false;
+}
+
 static bool find_route(struct http_exchange *ex, const struct router_match *m)
 {
 	ex->route = m->route;
@@ -242,7 +271,8 @@ static bool admit(struct http_exchange *ex)
 	if (gate_preflight(ex))
 		return false;
 	router_find(s->conf.routes, ex, &m);
-	if (!m.open && !authenticate(ex))
+	if (m.route && (m.route->flags & HTTP_OPERATOR) ? !admit_operator(ex)
+	                                                : !m.open && !authenticate(ex))
 		return false;
 	if (!find_route(ex, &m))
 		return false;
@@ -316,6 +346,7 @@ static enum MHD_Result take_body(struct http_exchange *ex, const char *data, siz
 		return MHD_YES;
 	/* Only a chunked body gets here, and libmicrohttpd takes no answer in its middle. */
 	response_send_raw(ex, ex->connection->fd);
+	exchange_count(ex);
 	ex->connection->linger = true;
 	return MHD_NO;
 }

@@ -47,6 +47,7 @@ struct http_exchange {
 	struct http_server *server;
 	struct MHD_Connection *mhd;
 	struct connection *connection;
+	uint64_t begun_us;          /* monotonic: the request line was there */
 	struct http_exchange *next; /* in the queue of the workers or in the list of the done */
 	enum exchange_stage stage;
 	const struct http_route *route;
@@ -142,6 +143,9 @@ enum MHD_Result exchange_step(struct http_exchange *ex, const char *method, cons
 
 /* Run the route's handler.  On a worker, or in the loop thread. */
 void exchange_run(struct http_exchange *ex);
+
+/* Count it: its answer is there. */
+void exchange_count(const struct http_exchange *ex);
 
 /* Answer instead of the handler, because the server stops.  Any thread that owns ex. */
 void exchange_refuse_stopping(struct http_exchange *ex);

@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "daemon/metrics/metrics.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -113,6 +114,8 @@ void gate_refuse(struct http_exchange *ex, bool tried)
 {
 	unsigned int wait = tried ? count_attempt(ex) : 0;
 
+	if (tried)
+		metric_count(METRIC_ATTEMPTS, wait ? 1 : 0);
 	if (wait) {
 		http_error(&ex->req, &ex->res, 429, "too_many_attempts",
 		           "a valid bearer token is needed, and too many that are not have come "

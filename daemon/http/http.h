@@ -94,7 +94,9 @@ enum http_route_flag {
 	HTTP_INLINE = 2,  /* never blocks: answered by the loop thread */
 	HTTP_DRAINS = 4,  /* refused with 503 server_stopping and Retry-After while draining */
 	HTTP_URGENT = 16, /* has threads of its own, so that handlers that block do not delay it */
-	HTTP_STREAM = 8,  /* answers with a stream; HEAD is refused.  Needed to set res->stream */
+	HTTP_OPERATOR =
+		32,      /* for who has the operator's token; without one there is no such route */
+	HTTP_STREAM = 8, /* answers with a stream; HEAD is refused.  Needed to set res->stream */
 };
 
 struct http_route {
@@ -138,7 +140,9 @@ struct http_conf {
 	bool (*still)(void *ctx, const void *principal);
 	/* Whose request this is; those without a principal are one party.  NULL = all are one. */
 	const struct uuid *(*party)(void *ctx, const void *principal);
-	void *ctx; /* for handlers and the four above */
+	/* Is that the operator's token?  NULL = there is none.  In the loop thread. */
+	bool (*is_operator)(void *ctx, const char *token, size_t len);
+	void *ctx; /* for handlers and the five above */
 };
 
 struct http_server;

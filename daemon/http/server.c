@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/log.h"
+#include "daemon/metrics/metrics.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -369,6 +370,8 @@ int http_start(const struct http_conf *conf, struct http_server **ret, struct er
 	pthread_mutex_init(&s->done_lock, NULL);
 	set_defaults(&s->conf);
 	s->bodies.max_body = s->conf.max_body;
+	for (size_t i = 0; conf->routes[i].method; i++)
+		metric_route(i, conf->routes[i].method, conf->routes[i].pattern);
 	if (check_limits(&s->conf, e) < 0 ||
 	    throttle_open(&s->throttle, conf->max_attempts, conf->proxies, conf->proxy_count, e) <
 	            0 ||

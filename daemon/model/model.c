@@ -1,5 +1,7 @@
 #include "daemon/model/model.h"
 
+#include "common/clock.h"
+#include "daemon/metrics/metrics.h"
 #include "daemon/model/demo.h"
 #include "daemon/model/provider.h"
 
@@ -83,10 +85,20 @@ int model_respond(const struct model *m, const struct model_prompt *prompt,
                   const struct model_sink *sink, struct cancel *cancel, struct model_answer *ret,
                   struct err *e)
 {
+	uint64_t asked_us = clock_mono_us();
+	int rc;
+
 	*ret = (struct model_answer){ .cost_nano = -1 };
 	if (cancel_fired(cancel))
 		return err_set(e, MODEL_CANCELLED, "cancelled");
 	if (m == &demo)
-		return demo_respond(prompt->transcript, sink, ret, e);
-	return ask_provider(m, prompt, sink, cancel, ret, e);
+		rc = demo_respond(prompt->transcript, sink, ret, e);
+	else
+		rc = ask_provider(m, prompt, sink, cancel, ret, e);
+	metric_count(METRIC_PROVIDER, rc ? 1 : 0);
+	metric_time(METRIC_TIME_PROVIDER, clock_mono_us() - asked_us);
+	metric_add(METRIC_TOKENS, 0, ret->input_tokens);
+	metric_add(METRIC_TOKENS, 1, ret->output_tokens);
+	metric_add(METRIC_TOKENS, 2, ret->cached_tokens);
+	return rc;
 }

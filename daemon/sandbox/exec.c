@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "daemon/metrics/metrics.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -202,8 +203,8 @@ static void take_loss(const struct call_plan *plan, enum exec_reason loss, struc
 		ret->reason = EXEC_TIMEOUT;
 }
 
-int sandbox_exec(const struct sandbox_use *use, const struct exec_spec *spec,
-                 const struct output_sink *sink, struct exec_result *ret, struct err *e)
+static int run_exec(const struct sandbox_use *use, const struct exec_spec *spec,
+                    const struct output_sink *sink, struct exec_result *ret, struct err *e)
 {
 	auto_call struct call c = CALL_INIT;
 	auto_json struct json *start = json_new_object();
@@ -227,4 +228,16 @@ int sandbox_exec(const struct sandbox_use *use, const struct exec_spec *spec,
 		return -1;
 	take_loss(&plan, EXEC_LOST, ret);
 	return 0;
+}
+
+int sandbox_exec(const struct sandbox_use *use, const struct exec_spec *spec,
+                 const struct output_sink *sink, struct exec_result *ret, struct err *e)
+{
+	int rc = run_exec(use, spec, sink, ret, e);
+
+	if (rc == 0)
+		metric_count(METRIC_EXEC, ret->reason);
+	metric_add(METRIC_EXEC_BYTES, 0, ret->stdout_bytes);
+	metric_add(METRIC_EXEC_BYTES, 1, ret->stderr_bytes);
+	return rc;
 }

@@ -1,6 +1,7 @@
 #include "daemon/sandbox/call.h"
 
 #include "common/fd.h"
+#include "daemon/metrics/metrics.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -64,6 +65,7 @@ int sandbox_read(const struct sandbox_use *use, const char *path, struct file_ra
 		return call_lie(&c, "EXIT of a read with a version that is too long", e);
 	(void)snprintf(range->version, sizeof(range->version), "%s", v[2] ? json_str(v[2]) : "");
 	range->size = (uint64_t)json_int(v[0]);
+	metric_add(METRIC_FILE_BYTES, 0, range->bytes);
 	return 0;
 }
 
@@ -93,6 +95,7 @@ int sandbox_write(const struct sandbox_use *use, const char *path, const char *d
 		return -1;
 	if (!c.input_ended || (uint64_t)json_int(v[0]) != len)
 		return call_lie(&c, "EXIT of a write with another count than was sent", e);
+	metric_add(METRIC_FILE_BYTES, 1, len);
 	return 0;
 }
 

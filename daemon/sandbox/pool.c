@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/log.h"
+#include "daemon/metrics/metrics.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -147,6 +148,7 @@ static bool at_limit(struct sandbox *sb)
 	if (log_paced(&pool->refusals, &left_out))
 		log_warn("sandbox of tenant %s does not start: %s (%u more since the last line)",
 		         sb->tenant.text, why, left_out);
+	metric_count(METRIC_SANDBOX_START, METRIC_LIMIT);
 	refuse_waiters(sb, 0, SANDBOX_LIMIT, why);
 	return true;
 }
@@ -165,6 +167,7 @@ void sandbox_begin(struct sandbox *sb)
 	}
 	sandbox_move(sb, STATE_STARTING);
 	sb->begun_ms = clock_mono_ms();
+	sb->ran = false;
 	sb->deadline = sb->begun_ms + sb->pool->conf.start_timeout_ms;
 	for (struct call *c = sb->waiting; c; c = c->next)
 		c->generation = sb->generation;
@@ -206,6 +209,9 @@ void sandbox_ready(struct sandbox *sb)
 	struct call *next;
 
 	sandbox_move(sb, STATE_RUNNING);
+	sb->ran = true;
+	metric_count(METRIC_SANDBOX_START, METRIC_RUNS);
+	metric_time(METRIC_TIME_START, (clock_mono_ms() - sb->begun_ms) * 1000);
 	sb->idle_since = sb->quiet_since = clock_mono_ms();
 	sb->ping_sent = 0;
 	log_info("sandbox of tenant %s runs", sb->tenant.text);
@@ -339,6 +345,22 @@ static void report_failed_start(struct sandbox *sb, int status, const char *caus
 	sb->cause_deadline = 0;
 }
 
+static void count_end(const struct sandbox *sb, int status)
+{
+	static const enum metric_loss losses[] = {
+		[EXEC_LOST] = METRIC_ENDED,
+		[EXEC_OOM] = METRIC_OOM,
+		[EXEC_PIDS] = METRIC_PIDS,
+		[EXEC_DISK_FULL] = METRIC_DISK_FULL,
+	};
+
+	if (sb->ran)
+		metric_count(METRIC_SANDBOX_END, losses[loss_of(status)]);
+	else
+		metric_count(METRIC_SANDBOX_START,
+		             status == RUNNER_NO_ROOM ? METRIC_NO_ROOM : METRIC_NOT_STARTED);
+}
+
 void sandbox_exited(struct sandbox *sb, int status, const char *cause)
 {
 	char text[64];
@@ -350,6 +372,7 @@ void sandbox_exited(struct sandbox *sb, int status, const char *cause)
 		cause = text;
 	}
 	log_info("sandbox of tenant %s ended: %s", sb->tenant.text, cause);
+	count_end(sb, status);
 	if (sb->state != STATE_ENDING)
 		sandbox_end(sb, TELL_LATER, ENDING_MS);
 	lose_doomed(sb, loss_of(status));

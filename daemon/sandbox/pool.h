@@ -64,6 +64,7 @@ struct sandbox {
 	enum sandbox_state state;
 	uint64_t generation;
 	uint64_t begun_ms; /* monotonic: when START was sent */
+	bool ran;          /* the guest was ready since then */
 	struct source from_source, to_source;
 	int from_guest, to_guest;
 	bool to_watched;    /* epoll waits for room towards the guest */

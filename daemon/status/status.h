@@ -14,13 +14,15 @@
 #include "daemon/tenant/roster.h"
 #include "daemon/turn/turns.h"
 
+#define STATUS_TENANT_SERIES 100 /* tenants; with more, metrics tell of none by name */
+
 struct status_of {
 	struct store *store;
 	struct turns *turns;
 	struct sandboxes *sandboxes;
 	struct bus *bus;
 	struct roster *roster;
-	struct http_server *http;
+	struct http_server *_Atomic http; /* NULL until it serves */
 	const char *boundary;
 	unsigned int max_sandboxes;
 	unsigned int max_streams;
@@ -29,5 +31,8 @@ struct status_of {
 
 /* fd: a view of the launcher's (daemon/launcher/view.h). */
 int status_write(const struct status_of *of, int fd, struct err *e) must_check;
+
+/* Append what Prometheus reads: what is counted, and how things stand. */
+void status_metrics(const struct status_of *of, struct buf *out);
 
 #endif

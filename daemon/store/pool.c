@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "daemon/metrics/metrics.h"
 #include "daemon/store/store.h"
 
 #include <errno.h>
@@ -120,6 +121,7 @@ static struct lease *wait_for_slot(struct pool *p, const struct pool_key *key, s
 	while (!(slot = choose(p, key, &share))) {
 		if (pthread_cond_timedwait(&p->freed, &p->lock, &until) != ETIMEDOUT)
 			continue;
+		metric_count(METRIC_DATABASE_WAITS, 0);
 		if (share)
 			(void)err_set(e, STORE_UNAVAILABLE,
 			              "all %zu database connections that %s may have are in use",
@@ -139,6 +141,7 @@ static int fit(struct pool *p, struct lease *slot, bool reuse, struct err *e)
 		pg_close(&slot->pg);
 	if (slot->pg)
 		return 0;
+	metric_count(METRIC_DATABASE_CONNECTS, 0);
 	return pg_connect(p->socket_dir, slot->key.user, slot->key.database, &slot->pg, e);
 }
 

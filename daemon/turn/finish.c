@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "daemon/metrics/metrics.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/run.h"
 #include "daemon/turn/tell.h"
@@ -61,8 +62,12 @@ static void report_end(struct job *job, const struct turn_end *end)
 	struct err e = ERR_INIT;
 
 	turns_end_wait(job);
-	if (!atomic_exchange(&job->reported, true))
+	if (!atomic_exchange(&job->reported, true)) {
+		metric_count(METRIC_TURNS, end->state == TURN_COMPLETED ? METRIC_COMPLETED
+		                           : end->state == TURN_FAILED  ? METRIC_FAILED
+		                                                        : METRIC_CANCELLED);
 		job_publish(job, tell_end_type(end->state), tell_end(end->error_code, end->error));
+	}
 	if (store_settle(job->turns->conf.store, &job->tenant, &e))
 		log_warn("tenant %s: %s (the mark is cleared later)", job->tenant.text, e.text);
 }
