@@ -183,6 +183,8 @@ format: ; $Qclang-format -i $(csrc) $(hsrc)
 # -- service: the unit, installation, the machine that tests both ----------------------
 PREFIX ?= /usr
 # nix/cloister.service is checked in, so that an installation needs no Nix.
+# docs/configuration.md is checked in as well, to be read without a build.
+configuration: all ; $Qscripts/configuration $B >docs/.configuration && mv docs/.configuration docs/configuration.md
 unit: ; $Qnix/render >nix/.cloister.service && mv nix/.cloister.service nix/cloister.service
 install: all ; $QDESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install $B
 check-vm:
@@ -195,7 +197,7 @@ check-vm-long:
 clean: ; rm -rf $(BUILD)
 FORCE:
 .PHONY: all tests fuzz-targets clean format lint-all lint-format lint-size lint-headers lint-banned lint-shell analyze \
-	tidy lint-one unit install $(front) FORCE
+	tidy lint-one unit configuration install $(front) FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -761,7 +761,8 @@ void options_help(enum command topic, FILE *out)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		if (!applies(&rows[i], topic))
 			continue;
-		help_row(&rows[i], rows[i].required && like_serve(topic), out);
+		help_row(&rows[i], rows[i].required && (like_serve(topic) || asks_running(topic)),
+		         out);
 		any = true;
 	}
 	if (any)

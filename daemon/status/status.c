@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "daemon/launcher/view.h"
 
 #include <errno.h>
@@ -173,18 +174,20 @@ static int newer(const void *a, const void *b)
 static void put_error(struct report *r, const struct log_line *line)
 {
 	const char *level = line->level == LOG_ERROR ? "error" : "warn";
+	auto_buf struct buf text = BUF_INIT(3 * sizeof(line->text));
 	char at[CLOCK_TEXT_SIZE];
 	struct json *o;
 
+	(void)utf8_repair(line->text, strlen(line->text), &text);
 	clock_format(line->at_ms, at);
 	if (!r->json) {
-		buf_addf(&r->out, "  %s %s: %s\n", at, level, line->text);
+		buf_addf(&r->out, "  %s %s: %s\n", at, level, text.data ? text.data : "");
 		return;
 	}
 	o = json_new_object();
 	json_put_str(o, "at", at);
 	json_put_str(o, "level", level);
-	json_put_str(o, "message", line->text);
+	json_put_strn(o, "message", text.data ? text.data : "", text.len);
 	put_line(r, o);
 }
 
@@ -292,16 +295,13 @@ static void write_report(struct report *r)
 		buf_adds(&r->out, "\n]}\n");
 }
 
-int status_write(const struct status_of *of, int fd, struct err *e)
+static int write_view(const struct status_of *of, int fd, struct sandbox_view *views, struct err *e)
 {
 	auto_free struct view_sandbox *rows = NULL;
-	auto_free struct sandbox_view *views = calloc(VIEW_SANDBOXES_MAX, sizeof(*views));
 	struct view_head head;
 	struct report r = { .of = of, .launcher = &head, .views = views };
-	int rc = 0;
+	int rc;
 
-	if (!views)
-		return err_set(e, ENOMEM, "no memory for the status");
 	if (view_take(fd, &head, &rows, e) < 0)
 		return -1;
 	r.out = (struct buf)BUF_INIT(VIEW_OUT_MAX);
@@ -316,5 +316,15 @@ int status_write(const struct status_of *of, int fd, struct err *e)
 	else
 		rc = fd_write_all(fd, r.out.data, r.out.len, e);
 	buf_release(&r.out);
+	return rc;
+}
+
+int status_write(const struct status_of *of, int fd, struct err *e)
+{
+	struct sandbox_view *views = calloc(VIEW_SANDBOXES_MAX, sizeof(*views));
+	int rc = views ? write_view(of, fd, views, e)
+	               : err_set(e, ENOMEM, "no memory for the status");
+
+	free(views);
 	return rc;
 }

@@ -28,26 +28,25 @@ static void entries_add(struct entries *list, const void *key, size_t len, size_
 	};
 }
 
-/* NULL when v is absent (reported by its table already) or not a canonical id. */
-static const char *read_id(struct draft *d, const struct json *v, const char *path,
-                           struct uuid *ret)
+/* False when v is absent (reported by its table already) or not a canonical id. */
+static bool read_id(struct draft *d, const struct json *v, const char *path, struct uuid *ret)
 {
 	const char *text = json_str(v);
 
 	if (!text)
-		return NULL;
+		return false;
 	if (registry_id_reserved(text)) {
 		json_fault(&d->faults, path,
 		           strcmp(text, REGISTRY_LOCAL_ID) == 0
 		                   ? "this UUID is that of the person in local mode"
 		                   : "the nil UUID is nobody's");
-		return NULL;
+		return false;
 	}
 	if (!uuid_parse(text, ret)) {
 		json_fault(&d->faults, path, "must be a UUID in canonical form, lower case");
-		return NULL;
+		return false;
 	}
-	return ret->text;
+	return true;
 }
 
 /* -- credentials ----------------------------------------------------------------------- */
@@ -95,16 +94,15 @@ static void read_credential(struct draft *d, const struct json *v, const char *p
 	};
 	const struct json *found[ARRAY_LEN(fields)];
 	const struct entry where = { .tenant = d->registry->count - 1, .credential = index };
-	const char *id, *secret;
+	const char *secret;
 	char at[96];
 
 	(void)json_fields(v, path, fields, ARRAY_LEN(fields), found, &d->faults);
 	if (json_type(v) != JSON_OBJECT)
 		return;
 	json_path_field(at, sizeof(at), path, "id");
-	id = read_id(d, found[0], at, &c->id);
-	if (id)
-		entries_add(&d->credential_ids, id, UUID_TEXT_LEN, where.tenant, index);
+	if (read_id(d, found[0], at, &c->id))
+		entries_add(&d->credential_ids, c->id.text, UUID_TEXT_LEN, where.tenant, index);
 	c->in_file = json_get(v, "tokenFile") != NULL;
 	secret = json_str(found[c->in_file ? 1 : 2]);
 	if (c->in_file == (json_get(v, "tokenHash") != NULL))
@@ -239,15 +237,13 @@ static void read_tenant(struct draft *d, const struct json *v, const char *path)
 	const struct json *found[ARRAY_LEN(fields)];
 	struct registry *r = d->registry;
 	struct tenant *t = &r->tenants[r->count];
-	const char *id;
 	char at[64];
 
 	t->index = r->count++;
 	(void)json_fields(v, path, fields, ARRAY_LEN(fields), found, &d->faults);
 	json_path_field(at, sizeof(at), path, "id");
-	id = read_id(d, found[0], at, &t->id);
-	if (id)
-		entries_add(&d->ids, id, UUID_TEXT_LEN, t->index, NOT_A_CREDENTIAL);
+	if (read_id(d, found[0], at, &t->id))
+		entries_add(&d->ids, t->id.text, UUID_TEXT_LEN, t->index, NOT_A_CREDENTIAL);
 	json_path_field(at, sizeof(at), path, "name");
 	read_name(d, t, found[1], at);
 	json_path_field(at, sizeof(at), path, "workspaceRoot");

@@ -1,0 +1,91 @@
+"""Documents that are made from the source, or say again what it says."""
+
+import ast
+import glob
+import operator
+import os
+import re
+import subprocess
+
+import pytest
+
+from nix_eval import ROOT, evaluate
+from world import BUILD
+
+
+def read(path):
+    with open(f"{ROOT}/{path}", encoding="utf-8") as f:
+        return f.read()
+
+
+def rows(text, columns):
+    """The cells of table rows with that many columns; what is code is without its quotes."""
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| ") and len(cells) == columns:
+            yield [cell.strip("`") for cell in cells]
+
+
+def test_the_configuration_is_that_of_the_option_table():
+    made = subprocess.run([f"{ROOT}/scripts/configuration", BUILD], capture_output=True, text=True,
+                          check=True).stdout
+    assert made == read("docs/configuration.md"), "make configuration"
+
+
+def test_the_limits_of_the_operator():
+    said = {option.removeprefix("--"): tuple(map(int, numbers)) for option, *numbers, _ in
+            rows(read("docs/limits.md").partition("## Fixed")[0], 5) if option.startswith("--")}
+    limits = evaluate(f"import {ROOT}/nix/limits.nix")
+    assert said == {l["option"]: (l["default"], l["min"], l["max"]) for l in limits.values()}
+
+
+OPERATORS = {ast.Mult: operator.mul, ast.LShift: operator.lshift, ast.Add: operator.add,
+             ast.Sub: operator.sub}
+
+
+def value_of(node, constants):
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return value_of(expression(constants[node.id]), constants)
+    return OPERATORS[type(node.op)](value_of(node.left, constants),
+                                    value_of(node.right, constants))
+
+
+def expression(text):
+    """A constant of C, without casts, suffixes and comments."""
+    text = re.sub(r"/\*.*", "", text)
+    text = re.sub(r"\((size_t|uint64_t|rlim_t)\)|INT64_C|UINT64_C|UINT32_C", "", text)
+    return ast.parse(re.sub(r"\b(\d+|0x[0-9a-f]+)[uUlL]+\b", r"\1", text).strip(),
+                     mode="eval").body
+
+
+FIXED = [row for row in rows(read("docs/limits.md").partition("## Fixed")[2], 4)
+         if ":" in row[2]]
+
+
+@pytest.mark.parametrize("what, bound, place", [row[:3] for row in FIXED])
+def test_a_fixed_limit(what, bound, place):
+    path, name = place.split(":")
+    constants = dict(re.findall(r"^#define (\w+)[ \t]+(.+)$", read(path), re.MULTILINE))
+    assert value_of(expression(name), constants) == int(bound), what
+
+
+def test_there_are_fixed_limits():
+    assert len(FIXED) > 30
+
+
+def test_links_lead_somewhere():
+    for path in [*glob.glob(f"{ROOT}/*.md"), *glob.glob(f"{ROOT}/docs/*.md")]:
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        for link in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert os.path.exists(os.path.join(os.path.dirname(path), link)), (path, link)
+        for name in re.findall(r"`((?:docs|nix|scripts|integration|daemon)/[\w./-]+\.\w+)`", text):
+            assert os.path.exists(f"{ROOT}/{name}"), (path, name)
+
+
+def test_every_document_is_linked_from_the_first_one():
+    readme = read("README.md")
+    for path in glob.glob(f"{ROOT}/docs/*.md"):
+        assert f"]({os.path.relpath(path, ROOT)})" in readme, path
