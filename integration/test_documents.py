@@ -87,5 +87,5 @@ def test_links_lead_somewhere():
 
 def test_every_document_is_linked_from_the_first_one():
     readme = read("README.md")
-    for path in glob.glob(f"{ROOT}/docs/*.md"):
+    for path in [*glob.glob(f"{ROOT}/docs/*.md"), f"{ROOT}/SECURITY.md", f"{ROOT}/CONTRIBUTING.md"]:
         assert f"]({os.path.relpath(path, ROOT)})" in readme, path

@@ -174,3 +174,44 @@ def test_a_fault_at_the_start_is_in_its_form(make_daemon):
     code, lines = daemon.fail(log="json")
     assert code == 2 and len(lines) == 2
     assert [json.loads(line)["level"] for line in lines] == ["error", "error"]
+
+
+# --- backup ------------------------------------------------------------------------------------
+
+
+def everything(client, session, turn):
+    """What a tenant can ask for; ids of requests are the answers' own."""
+    return [client.call("GET", path) for path in (
+        "/v1/sessions", f"/v1/sessions/{session}", f"/v1/sessions/{session}/history",
+        "/v1/turns", f"/v1/turns/{turn}", f"/v1/turns/{turn}/result", "/v1/requests")]
+
+
+def test_a_restored_backup_gives_the_same_answers(make_daemon):
+    """With the tar of docs/operate-debian.md; what was made since is gone."""
+    daemon = make_daemon(("acme",)).start()
+    acme = daemon.client("acme")
+    session = acme.session()
+    turn = acme.start(session, "$ echo kept >/workspace/file; echo kept >~/home; echo said")
+    acme.wait(turn)
+    asked = acme.start(acme.session(), "? go on | yes | no")
+    acme.wait_for(asked, "waiting_for_input")
+    before = everything(acme, session, turn)
+    assert daemon.stop() == 0
+    pack = ["tar", "--xattrs", "--numeric-owner", "-C", daemon.var]
+    subprocess.run([*pack, "-czf", f"{daemon.var}/backup", "state", "workspaces", "tokens"], check=True)
+    daemon.start()
+    acme = daemon.client("acme")
+    acme.run(session, "$ echo later >/workspace/file")
+    assert daemon.stop() == 0
+    for name in ("state", "workspaces", "tokens"):
+        os.rename(f"{daemon.var}/{name}", f"{daemon.var}/{name}.old")
+    subprocess.run([*pack, "-xzf", f"{daemon.var}/backup"], check=True)
+    # As on another machine: the registry is the same, the directories are others.
+    daemon.start()
+    acme = daemon.client("acme")
+    assert everything(acme, session, turn) == before
+    request = acme.call("GET", "/v1/requests")["data"][0]["id"]
+    acme.call("POST", f"/v1/requests/{request}/resolve", {"decision": "yes"})
+    assert acme.wait(asked).status == "completed"
+    assert acme.run(session, "$ cat /workspace/file ~/home").text.split()[-2:] == ["kept", "kept"]
+    assert daemon.stop() == 0

@@ -81,6 +81,7 @@ void page_send(struct connection *c, unsigned int status)
 	request_name(ex);
 	fill_page(ex, status);
 	response_send_raw(ex, c->fd);
+	exchange_count(ex);
 	c->asked = true;
 	/* libmicrohttpd 1.0.1 may close it only when something happens on it: see to that. */
 	linger_add(&c->server->linger, c->fd, clock_mono_ms());

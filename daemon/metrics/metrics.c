@@ -83,8 +83,8 @@ static atomic_uint_fast64_t cells[METRIC_COUNT][METRIC_VALUES];
 static struct histogram histograms[METRIC_TIME_COUNT];
 
 /* Statuses that the server gives; the last one stands for all others. */
-static const int statuses[] = { 200, 201, 202, 204, 400, 401, 403, 404, 405, 408,
-	                        409, 413, 415, 422, 429, 500, 503, 507, 0 };
+static const int statuses[] = { 200, 201, 202, 204, 400, 401, 403, 404, 405, 408, 409,
+	                        413, 414, 415, 422, 429, 431, 500, 503, 505, 507, 0 };
 
 static struct {
 	const char *method, *pattern;
