@@ -67,7 +67,7 @@ static const struct option_row rows[] = {
 	  .help = "local mode, for one person: what the sandbox sees as /workspace; repeatable" },
 	PATH("models", "FILE", models, .also = OF(CHECK),
 	     .help = "models of providers (default: the built-in one alone)"),
-	PATH("mcp", "FILE", mcp, .also_check = true,
+	PATH("mcp", "FILE", mcp, .also = OF(CHECK),
 	     .help = "MCP servers, whose tools tenants may have (default: none)"),
 	PATH("token-file", "FILE", token_file,
 	     .help = "local mode: the bearer token (default: CLOISTER_TOKEN, or none)"),
