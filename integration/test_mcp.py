@@ -208,14 +208,13 @@ def test_a_header_of_the_servers_own(make_daemon, one):
     assert session not in one.sessions, "the server was not told that it is over"
 
 
-def test_without_the_courier(patient, one):
+def test_another_courier(patient, one):
+    """The session goes on in the next one."""
     client = patient.client("acme")
     assert look(client) == "did look"
     courier(patient).kill()
-    seen, = warnings(client)
-    assert seen == "MCP server one: its tools are not there: the server cannot be spoken to; the log " \
-        "names the cause"
-    assert "is gone" in patient.log()
+    assert look(client) == "did look"
+    assert len(one.said("initialize")) == 1 and len(one.calls()) == 2
     assert patient.stop() == 0
 
 
