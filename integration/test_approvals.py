@@ -2,12 +2,15 @@
 
 import json
 import os
+import subprocess
 import uuid
 
 import pytest
 
+from daemon import AS_SERVICE
 from postgres_proxy import HOLD_AFTER, Proxy
 from test_durable import kill_all
+from world import output_of
 
 ONCE, TOOL, DENY = OPTIONS = ["allow_once", "allow_tool", "deny"]
 
@@ -273,3 +276,46 @@ def test_the_choice_is_made_with_the_session(acme):
     assert acme.call("POST", "/v1/sessions", body, 201) == made
     for change in ({"approvals": "sandbox"}, {"approvals": None}):
         acme.call("POST", "/v1/sessions", {**body, **change}, 409, "idempotency_conflict")
+
+
+# --- what the operator wants -----------------------------------------------------------------------
+
+
+def test_the_least_of_a_tenant(make_daemon):
+    """The default of its sessions, and what they may not go below, before and after a reload."""
+    daemon = make_daemon(("acme",)).start()
+    client, entry = daemon.client("acme"), daemon.tenants["acme"].entry()
+    old, planning = client.session(), client.session(approvals="plan")
+    for least, allowed in (("ask", ("ask", "plan")), ("plan", ("plan",)),
+                           ("sandbox", ("sandbox", "ask", "plan"))):
+        daemon.write_registry({"version": 1, "tenants": [{**entry, "approvals": least}]})
+        output_of(*AS_SERVICE, f"{daemon.world.programs}/cloisterd", "reload",
+                  f"--state={daemon.state}")
+        assert client.call("POST", "/v1/sessions", {}, 201)["approvals"] == least
+        for word in ("sandbox", "ask", "plan"):
+            body = {"approvals": word}
+            if word in allowed:
+                assert client.call("POST", "/v1/sessions", body, 201)["approvals"] == word
+            else:
+                client.call("POST", "/v1/sessions", body, 422, "invalid_approvals")
+        if least != "ask":
+            assert client.run(old, "$ echo free").text == "free\n"
+            continue
+        turn = client.start(old, "$ echo asked")
+        answer(client, turn, ONCE)
+        assert client.wait(turn).text == "asked\n"
+        turn = client.start(planning, '@plan_exit {"plan":"p"}\n$ echo then')
+        answer(client, turn, "approve", kind="plan_exit")
+        answer(client, turn, ONCE)
+        assert client.wait(turn).text == "then\n"
+    assert daemon.stop() == 0
+
+
+def test_the_least_is_one_of_three(make_daemon):
+    daemon = make_daemon(("acme",))
+    entry = daemon.tenants["acme"].entry()
+    for word in ("Ask", "", 1):
+        daemon.write_registry({"version": 1, "tenants": [{**entry, "approvals": word}]})
+        done = subprocess.run([*AS_SERVICE, f"{daemon.world.programs}/cloisterd", "check",
+                               daemon.registry], capture_output=True, text=True, check=False)
+        assert done.returncode != 0 and "tenants[0].approvals: must be" in done.stderr, done

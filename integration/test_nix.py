@@ -121,6 +121,7 @@ def good():
       models.local = { label = "B"; api = "chat-completions"; baseUrl = "http://127.0.0.1:8000/v1"
         ; model = "b"; apiKeyFile = "/etc/key"; contextWindow = 1; maxOutputTokens = 1; };
       tenants.globex.mcp = [ "files" "open" ];
+      tenants.globex.approvals = "ask";
       mcp.files = { url = "https://mcp.example/"; tokenFile = "/run/secrets/mcp"; tokenHeader = "X-Key"; timeoutSeconds = 9; };
       mcp.open = { url = "http://10.0.0.7:8000/mcp"; };
       tenants.globex.diskQuota = "20G";
@@ -215,6 +216,7 @@ def test_declared_mcp_servers_and_copies_of_their_tokens(good):
                      "tokenFile": f"/run/cloister-secrets/{name}", "tokenHeader": "X-Key"}
     assert free == {"id": "open", "url": "http://10.0.0.7:8000/mcp"}
     assert good["much"]["registry"]["tenants"][1]["mcp"] == ["files", "open"]
+    assert [t.get("approvals") for t in good["much"]["registry"]["tenants"]] == [None, "ask"]
     assert "mcp" not in good["much"]["registry"]["tenants"][0]
     assert " --mcp /etc/cloister/mcp.json" in good["much"]["service"]["ExecStart"]
     assert "--mcp" not in good["little"]["service"]["ExecStart"]

@@ -151,6 +151,11 @@ let
         mcp = option (types.listOf types.str) [ ] ''
           The ids of the MCP servers whose tools the tenant has, of those that are declared.
         '';
+        approvals = option (types.nullOr (types.enum [ "sandbox" "ask" "plan" ])) null ''
+          Who is asked before calls of the model that write or execute, in sessions that do not
+          say, and at least in all others: nobody ("sandbox"), a person ("ask"), or the session
+          is opened planning ("plan"). null: "sandbox".
+        '';
         limits = {
           cpus = option (types.nullOr types.number) null "0.1 to 64; null: 2.";
           memoryMiB = option (types.nullOr (types.ints.between 256 1048576)) null "null: 2,048.";

@@ -266,7 +266,7 @@ let
       t = tenants.${name};
     in
     present {
-      inherit (t) id models;
+      inherit (t) id models approvals;
       inherit name;
       workspaceRoot = t.workspace;
       credentials = map (c: {

@@ -178,16 +178,24 @@ static bool set_words(const struct http_request *req, struct http_response *res,
 static bool set_approvals(const struct http_request *req, struct http_response *res,
                           const struct json *approvals, struct session *s)
 {
-	const char *word = approvals ? json_str(approvals) : "sandbox";
+	enum tenant_approvals least = api_caller(req)->approvals, chosen = least, underneath;
 
-	s->planning = strcmp(word, "plan") == 0;
-	if (s->planning || strcmp(word, "sandbox") == 0 || strcmp(word, "ask") == 0) {
-		(void)snprintf(s->approvals, sizeof(s->approvals), "%s",
-		               s->planning ? "sandbox" : word);
-		return true;
+	if (approvals && !registry_approvals(json_str(approvals), &chosen)) {
+		http_error(req, res, 422, "invalid_approvals",
+		           "approvals: one of sandbox, ask, plan");
+		return false;
 	}
-	http_error(req, res, 422, "invalid_approvals", "approvals: one of sandbox, ask, plan");
-	return false;
+	if (chosen < least) {
+		http_error(req, res, 422, "invalid_approvals",
+		           "approvals: the operator wants %s%s for you",
+		           registry_approvals_name(least), least == TENANT_ASK ? " or plan" : "");
+		return false;
+	}
+	s->planning = chosen == TENANT_PLAN;
+	underneath = !s->planning ? chosen : least == TENANT_ASK ? least : TENANT_SANDBOX;
+	(void)snprintf(s->approvals, sizeof(s->approvals), "%s",
+	               registry_approvals_name(underneath));
+	return true;
 }
 
 void sessions_create(const struct http_request *req, struct http_response *res, void *ctx)

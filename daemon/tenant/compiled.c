@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MAGIC "cloister registry 3"
+#define MAGIC "cloister registry 4"
 
 #define ALL_MODELS UINT32_MAX
 
@@ -33,6 +33,7 @@ struct tenant_row {
 	uint32_t credentials;
 	uint32_t models; /* or ALL_MODELS */
 	uint32_t mcp;
+	uint32_t approvals;
 };
 
 struct id_row {
@@ -48,7 +49,7 @@ struct credential_row {
 	(sizeof(struct head) +                                                              \
 	 REGISTRY_MAX_TENANTS * (sizeof(struct tenant_row) +                                \
 	                         REGISTRY_MAX_CREDENTIALS * sizeof(struct credential_row) + \
-	                         2 * TENANT_MODELS_MAX * sizeof(struct id_row)))
+	                         sizeof(struct id_row) * 2 * TENANT_MODELS_MAX))
 
 static size_t size_of(uint32_t tenants, uint32_t credentials, uint32_t ids)
 {
@@ -76,6 +77,7 @@ static void put_tenant(struct buf *out, const struct tenant *t)
 		.credentials = (uint32_t)t->credential_count,
 		.models = t->models.given ? (uint32_t)t->models.count : ALL_MODELS,
 		.mcp = (uint32_t)t->mcp.count,
+		.approvals = t->approvals,
 	};
 
 	memcpy(row.name, t->name, sizeof(row.name));
@@ -162,7 +164,10 @@ static int take_tenant(struct tenant *t, const struct tenant_row *row, struct le
 	if (row->credentials < 1 || row->credentials > REGISTRY_MAX_CREDENTIALS ||
 	    row->credentials > left->credentials)
 		return refuse(e, "the number of a tenant's credentials is out of bounds");
+	if (row->approvals >= TENANT_APPROVALS)
+		return refuse(e, "who is asked before a tenant's calls is unknown");
 	left->credentials -= row->credentials;
+	t->approvals = (enum tenant_approvals)row->approvals;
 	t->id = row->id;
 	memcpy(t->name, row->name, sizeof(t->name));
 	t->credentials = draft_alloc(row->credentials, sizeof(*t->credentials));

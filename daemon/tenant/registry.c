@@ -151,6 +151,24 @@ bool registry_unique(const struct registry *r)
 	return true;
 }
 
+static const char *const approvals_names[TENANT_APPROVALS] = { "sandbox", "ask", "plan" };
+
+const char *registry_approvals_name(enum tenant_approvals approvals)
+{
+	return approvals_names[approvals];
+}
+
+bool registry_approvals(const char *name, enum tenant_approvals *ret)
+{
+	for (size_t i = 0; i < TENANT_APPROVALS; i++) {
+		if (strcmp(approvals_names[i], name) == 0) {
+			*ret = (enum tenant_approvals)i;
+			return true;
+		}
+	}
+	return false;
+}
+
 void registry_free(struct registry **r)
 {
 	if (!*r)

@@ -54,6 +54,15 @@ struct model_list {
 	size_t count;
 };
 
+/* Who is asked before a tenant's calls; each is stricter than the one before it. */
+enum tenant_approvals {
+	TENANT_SANDBOX, /* nobody, unless a session asks */
+	TENANT_ASK,     /* a person, in every session */
+	TENANT_PLAN,    /* a session is opened planning */
+};
+
+#define TENANT_APPROVALS 3
+
 struct tenant {
 	struct uuid id;
 	char name[TENANT_NAME_MAX + 1];
@@ -69,8 +78,9 @@ struct tenant {
 	struct egress egress;
 	struct limits limits;
 	struct model_list models;
-	struct model_list mcp; /* MCP servers; not given: none, but in local mode all */
-	size_t index;          /* position in the file, from 0 */
+	enum tenant_approvals approvals; /* default and least of its sessions */
+	struct model_list mcp;           /* MCP servers; not given: none, but in local mode all */
+	size_t index;                    /* position in the file, from 0 */
 };
 
 struct registry;
@@ -110,6 +120,12 @@ bool registry_model_allowed(const struct tenant *t, const char *id);
 /* The same for MCP servers; 1 to TENANT_MCP_MAX of a-z, 0-9 and "-", a letter first. */
 bool registry_mcp_valid(const char *id);
 bool registry_mcp_allowed(const struct tenant *t, const char *id);
+
+/* "sandbox", "ask" or "plan". */
+const char *registry_approvals_name(enum tenant_approvals approvals);
+
+/* False when it is none of them. */
+bool registry_approvals(const char *name, enum tenant_approvals *ret);
 
 void registry_free(struct registry **r);
 

@@ -233,6 +233,7 @@ static void read_tenant(struct draft *d, const struct json *v, const char *path)
 		{ "limits", JSON_OBJECT },
 		{ "models", JSON_ARRAY },
 		{ "mcp", JSON_ARRAY },
+		{ "approvals", JSON_STRING },
 	};
 	const struct json *found[ARRAY_LEN(fields)];
 	struct registry *r = d->registry;
@@ -258,6 +259,9 @@ static void read_tenant(struct draft *d, const struct json *v, const char *path)
 	read_ids(d, &t->models, &models, found[6], at);
 	json_path_field(at, sizeof(at), path, "mcp");
 	read_ids(d, &t->mcp, &mcp, found[7], at);
+	json_path_field(at, sizeof(at), path, "approvals");
+	if (found[8] && !registry_approvals(json_str(found[8]), &t->approvals))
+		json_fault(&d->faults, at, "must be sandbox, ask or plan");
 }
 
 /* Room for the largest registry of n tenants. */

@@ -166,3 +166,13 @@ void roster_each(struct roster *r, void (*fn)(void *ctx, const struct tenant *t)
 		fn(ctx, registry_at(now, i));
 	unref(r, now);
 }
+
+bool roster_asks(struct roster *r, const struct uuid *tenant)
+{
+	struct registry *now = ref(r);
+	const struct tenant *t = registry_find(now, tenant);
+	bool asks = t && t->approvals == TENANT_ASK;
+
+	unref(r, now);
+	return asks;
+}

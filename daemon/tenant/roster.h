@@ -53,4 +53,7 @@ bool roster_allows(struct roster *r, const struct uuid *tenant, const char *mode
 /* True when the tenant is declared now, and with that MCP server. */
 bool roster_allows_mcp(struct roster *r, const struct uuid *tenant, const char *server);
 
+/* The tenant is declared now, and a person is asked in every session of it. */
+bool roster_asks(struct roster *r, const struct uuid *tenant);
+
 #endif

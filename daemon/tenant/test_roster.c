@@ -38,6 +38,7 @@ static void give_models(struct tenant *t)
 {
 	give(&t->models, 2, "m/");
 	give(&t->mcp, 1, "s-");
+	t->approvals = TENANT_ASK;
 }
 
 static void expect_same_ids(const struct model_list *x, const struct model_list *y)
@@ -104,6 +105,7 @@ static void expect_same(const struct registry *a, const struct registry *b)
 		assert_int_equal(x->models.given, y->models.given);
 		expect_same_ids(&x->models, &y->models);
 		expect_same_ids(&x->mcp, &y->mcp);
+		assert_int_equal(x->approvals, y->approvals);
 		assert_null(y->workspace);
 		assert_ptr_equal(registry_find(b, &x->id), y);
 	}
@@ -175,11 +177,12 @@ static void expect_refused(const char *image, size_t len, const char *reason)
  * and the MCP server of the first tenant.
  */
 #define TENANT      ((size_t)36)
-#define TENANT_ROW  ((size_t)116)
+#define TENANT_ROW  ((size_t)120)
 #define NAME        (TENANT + UUID_TEXT_LEN + 1)
-#define SHARE       (TENANT + TENANT_ROW - 12)
+#define SHARE       (TENANT + TENANT_ROW - 16)
 #define MODELS      (SHARE + 4)
 #define SERVERS     (SHARE + 8)
+#define APPROVALS   (SHARE + 12)
 #define CREDENTIAL  (TENANT + 2 * TENANT_ROW)
 #define CREDENTIALS ((size_t)69) /* bytes of one */
 #define DIGEST      (CREDENTIAL + UUID_TEXT_LEN + 1)
@@ -218,6 +221,8 @@ static void takes_nothing_else(void **state)
 		{ SERVERS, 4, "\x21\0\0", "MCP servers is out of bounds" },
 		{ SERVERS, 4, "\0\0\0", "more credentials or ids than" },
 		{ MODELS, 4, "\x01\0\0", "more credentials or ids than" },
+		{ APPROVALS, 4, "\x03\0\0", "who is asked" },
+		{ APPROVALS, 4, "\0\0\0\x01", "who is asked" },
 		{ CREDENTIAL, 1, "-", "id of a credential" },
 		{ MODEL, 1, "", "id of a model" },
 		{ MODEL, 1, " ", "id of a model" },

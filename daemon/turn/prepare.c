@@ -7,6 +7,7 @@
 #include "daemon/turn/reply.h"
 #include "daemon/turn/run.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define PLACE_TRIES 3 /* more, after a sandbox died under it */
@@ -106,5 +107,8 @@ enum round run_prepare(struct run *r, struct err *e)
 	    session_get(c->store, &r->job->tenant, &r->job->session, &r->session, e) ||
 	    read_attached(r, e))
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+	/* Also in sessions that were opened before the operator wanted it. */
+	if (c->roster && roster_asks(c->roster, &r->job->tenant))
+		(void)snprintf(r->session.approvals, sizeof(r->session.approvals), "ask");
 	return ROUND_AGAIN;
 }
