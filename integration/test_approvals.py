@@ -318,4 +318,4 @@ def test_the_least_is_one_of_three(make_daemon):
         daemon.write_registry({"version": 1, "tenants": [{**entry, "approvals": word}]})
         done = subprocess.run([*AS_SERVICE, f"{daemon.world.programs}/cloisterd", "check",
                                daemon.registry], capture_output=True, text=True, check=False)
-        assert done.returncode != 0 and "tenants[0].approvals: must be" in done.stderr, done
+        assert done.returncode != 0 and "tenants[0].approvals: " in done.stdout, done
