@@ -70,6 +70,8 @@ def test_encrypted_reasoning_precedes_its_calls(client, provider):
     assert turn["displayItems"] == [{**seq, "text": "**Listing** files", "textTruncated": False}]
     agents = client.request("GET", f"/v1/turns/{turn['id']}/agents").raw.decode()
     assert "gAAAA" not in json.dumps([turn, outcome.events, agents])
+    assert client.run(session, "again").status == "completed"
+    assert SEALED in provider.requests[2].json["input"], "the next turn has it, too"
 
 
 def test_signed_reasoning_precedes_its_calls(client, provider):

@@ -134,6 +134,8 @@ static void ask_chatterer(const char *event, unsigned int attempt_ms, size_t ans
 	fake.sock = ends[1];
 	assert_int_equal(pthread_create(&thread, NULL, chatter, &fake), 0);
 	assert_int_equal(provider_respond(&p, &prompt, &sink, &cancel, &answer, ret_err), -1);
+	assert_int_equal(answer.items.count, *ret_heard > 0); /* what was heard is kept */
+	item_list_release(&answer.items);
 	fd_close(&ends[0]);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	fd_close(&ends[1]);
