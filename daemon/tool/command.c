@@ -76,6 +76,6 @@ int command_start(const struct tool_context *c, const struct exec_spec *spec,
 	ret->result.total_bytes = r.state.total;
 	tool_body(ret, &text);
 	command_details(&r.state, ret);
-	json_put_str(ret->details, "id", id);
+	json_put_str(ret->details, "outputId", id);
 	return 0;
 }

@@ -68,5 +68,6 @@ int image_read(const struct tool_context *c, const char *path, const char *type,
 	ret->image.len = data.len;
 	ret->image.data = buf_take(&data);
 	ret->image.type = image_type(ret->image.data, ret->image.len);
-	return tell(ret->image.type, range.size, "", ret);
+	return tell(ret->image.type, range.size,
+	            "; shown while the turn goes on, of several the last ones", ret);
 }

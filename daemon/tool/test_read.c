@@ -92,7 +92,8 @@ static void images_by_content(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		put_bytes("f.txt", cases[i].data, cases[i].len);
 		see(true);
-		(void)snprintf(text, sizeof(text), "[%s, %zu bytes]", cases[i].type, cases[i].len);
+		(void)snprintf(text, sizeof(text), "[%s, %zu bytes; shown while", cases[i].type,
+		               cases[i].len);
 		BEGINS("read_file", "{\"path\":\"f.txt\"}", text);
 		assert_string_equal(last.image.type, cases[i].type);
 		assert_int_equal(last.image.len, cases[i].len);
@@ -117,7 +118,7 @@ static void images_have_a_bound(void **state)
 	see(true);
 	put_bytes("f", "\xff\xd8\xff\xe0", 4);
 	assert_int_equal(truncate("f", (off_t)IMAGE_MAX), 0);
-	BEGINS("read_file", "{\"path\":\"f\"}", "[image/jpeg, 3145728 bytes]");
+	BEGINS("read_file", "{\"path\":\"f\"}", "[image/jpeg, 3145728 bytes; shown");
 	assert_int_equal(last.image.len, IMAGE_MAX);
 	assert_int_equal(truncate("f", (off_t)IMAGE_MAX + 1), 0);
 	BEGINS("read_file", "{\"path\":\"f\"}",

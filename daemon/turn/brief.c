@@ -46,10 +46,9 @@ static int read_all(struct run *r, struct brief *b, struct err *e)
 	struct store *store = r->conf->store;
 
 	if (context_read(&r->context, r->model, store, &r->job->tenant, &r->job->turn, e) ||
-	    attached_image(&r->attached, store, &r->job->tenant, &b->image, e))
+	    attached_image(&r->attached, store, &r->job->tenant, &b->images[0], e))
 		return -1;
-	b->prompt.images = &b->image;
-	b->prompt.image_count = b->image.data ? 1 : 0;
+	b->prompt.image_count = (b->images[0].data ? 1 : 0) + r->seen.count;
 	if (say_system(r, b, e))
 		return -1;
 	b->beside = overhead(&b->prompt);
@@ -64,7 +63,10 @@ static int compose(struct run *r, struct brief *b, struct err *e)
 	                    room > b->beside ? room - b->beside : 0, &b->composed, e))
 		return -1;
 	b->prompt.transcript = &b->composed.list;
-	b->image.item = b->composed.input;
+	b->images[0].item = b->composed.input;
+	b->prompt.images = b->images[0].data ? b->images : b->images + 1;
+	b->prompt.image_count =
+		(b->images[0].data ? 1 : 0) + seen_in(&r->seen, &b->composed.list, b->images + 1);
 	return 0;
 }
 
@@ -97,6 +99,6 @@ void brief_release(struct brief *b)
 {
 	composed_release(&b->composed);
 	buf_release(&b->system);
-	free(b->image.data);
-	b->image.data = NULL;
+	free(b->images[0].data);
+	b->images[0].data = NULL;
 }

@@ -10,8 +10,9 @@ struct brief {
 	struct model_prompt prompt; /* borrows from here, and from the run */
 	struct composed composed;
 	struct buf system;
-	struct model_image image; /* owned */
-	size_t beside;            /* tokens of the prompt but for its items */
+	/* What came with the input, which is owned, or nothing; then those of results. */
+	struct model_image images[1 + SEEN_MAX];
+	size_t beside; /* tokens of the prompt but for its items */
 };
 
 /*

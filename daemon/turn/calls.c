@@ -43,6 +43,16 @@ static void ignore_progress(void *ctx, const char *text, size_t len, bool skippe
 	(void)skipped;
 }
 
+static void publish_result(const struct run *r, const struct item *call,
+                           const struct tool_outcome *outcome)
+{
+	struct json *plan = tell_plan(outcome->details);
+
+	run_publish(r, "tool.finished", tell_result(call, &outcome->result, outcome->details));
+	if (plan)
+		run_publish(r, "plan.updated", plan);
+}
+
 /*
  * Commit the result.  The call had its effect, so only a stop gives up; after a lost
  * connection the commit may have happened, which the conflict of the second try tells.
@@ -57,8 +67,7 @@ enum round calls_commit(struct run *r, const struct item *call, struct tool_outc
 	while (turn_finish_call(r->conf->store, &r->job->tenant, &r->job->turn, call->seq,
 	                        &outcome->result, e)) {
 		if (e->code == STORE_CONFLICT && unsure) {
-			run_publish(r, "tool.finished",
-			            tell_result(call, &outcome->result, outcome->details));
+			publish_result(r, call, outcome);
 			transcript_forget(&r->transcript);
 			return ROUND_AGAIN;
 		}
@@ -68,7 +77,8 @@ enum round calls_commit(struct run *r, const struct item *call, struct tool_outc
 		if (!run_wait_commit(r->job, &ms))
 			return ROUND_OVER;
 	}
-	run_publish(r, "tool.finished", tell_result(call, &outcome->result, outcome->details));
+	publish_result(r, call, outcome);
+	seen_take(&r->seen, call->call_id, &outcome->image);
 	transcript_mark(&r->transcript, call->seq, CALL_DONE);
 	transcript_add(&r->transcript, &outcome->result, 1);
 	return ROUND_AGAIN;
@@ -117,6 +127,7 @@ static int run_tool(struct run *r, const struct item *call,
 		.tenant = &r->job->tenant,
 		.cwd = r->session.cwd,
 		.cancel = &r->job->cancel,
+		.sees_images = r->model && r->model->sees_images,
 		.progress = progress,
 		.ctx = &about,
 	};

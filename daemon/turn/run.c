@@ -91,6 +91,7 @@ static void forget(struct run *r)
 	transcript_forget(&r->transcript);
 	context_release(&r->context);
 	remote_forget(r);
+	seen_release(&r->seen);
 }
 
 const struct engine engine_agent = { run_find_model, run_round, forget };

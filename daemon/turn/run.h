@@ -12,6 +12,7 @@
 #include "daemon/turn/attached.h"
 #include "daemon/turn/context.h"
 #include "daemon/turn/job.h"
+#include "daemon/turn/seen.h"
 #include "daemon/turn/transcript.h"
 
 #define RUN_RETRY_MS 100 /* before the first other try */
@@ -39,6 +40,7 @@ struct run {
 	struct mcp_tools *remote;   /* remote.h; NULL = not asked for */
 	struct model_tool *offered; /* likewise */
 	bool placed;                /* what came with the turn is in the sandbox */
+	struct seen seen;           /* images of this run's results */
 
 	uint32_t starting; /* the call whose start we tried to commit and that we never ran; 0 =
 	                      none */

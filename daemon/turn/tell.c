@@ -80,6 +80,23 @@ struct json *tell_call(const struct item *call)
 	return data;
 }
 
+static bool shows_image(const struct json *details)
+{
+	const struct json *image = details ? json_get(details, "image") : NULL;
+
+	return image && json_bool(json_get(image, "shown"));
+}
+
+struct json *tell_plan(const struct json *details)
+{
+	const struct json *plan = details ? json_get(details, "plan") : NULL;
+	struct json *data = plan ? json_new_object() : NULL;
+
+	if (data)
+		json_put(data, "plan", json_copy(plan));
+	return data;
+}
+
 struct json *tell_result(const struct item *call, const struct item *result,
                          const struct json *details)
 {
@@ -90,7 +107,7 @@ struct json *tell_result(const struct item *call, const struct item *result,
 		json_put_bool(data, "truncated", true);
 	json_put_bool(data, "lossy", result->lossy);
 	json_put_int(data, "totalBytes", (int64_t)result->total_bytes);
-	json_put_int(data, "imageCount", 0);
+	json_put_int(data, "imageCount", shows_image(details));
 	json_put(data, "details", details ? json_copy(details) : json_new_object());
 	return data;
 }
@@ -174,11 +191,15 @@ static void add_result(struct again *a, size_t i)
 	const struct item *result = &a->list->items[i], *call = call_of(a, i);
 	auto_json struct json *details = NULL;
 	struct err e = ERR_INIT;
+	struct json *plan;
 
 	if (result->details && json_parse(result->details, strlen(result->details), &details, &e))
 		details = NULL;
 	add(a, "tool.started", tell_call(call), 0);
 	add(a, "tool.finished", tell_result(call, result, details), 0);
+	plan = tell_plan(details);
+	if (plan)
+		add(a, "plan.updated", plan, 0);
 }
 
 static void add_discarded(struct again *a, const struct item *said)

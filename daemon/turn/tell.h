@@ -38,4 +38,7 @@ struct json *tell_end(const char *code, const char *text);
 int tell_again(struct store *s, const struct uuid *tenant, const struct turn *t, struct buf *out,
                struct err *e) must_check;
 
+/* Data of plan.updated when the details of a result have a plan; else NULL. */
+struct json *tell_plan(const struct json *details);
+
 #endif
