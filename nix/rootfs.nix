@@ -20,8 +20,10 @@ let
       pkgs.diffutils
       pkgs.findutils
       pkgs.gawk
+      pkgs.gcc
       pkgs.git
       pkgs.gnugrep
+      pkgs.gnumake
       pkgs.gnused
       pkgs.gnutar
       pkgs.gzip
