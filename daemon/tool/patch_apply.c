@@ -207,7 +207,7 @@ static int apply_hunks(const struct patch *p, const struct patch_section *s, str
 
 	for (size_t i = 0; i < s->count; i++) {
 		const struct patch_hunk *h = &p->hunks[s->first + i];
-		struct place place;
+		struct place place = { 0 };
 
 		if (find(p, h, t, done, &place, e) < 0)
 			return -1;

@@ -134,6 +134,7 @@ static int prepare(struct search *s, const char *cwd, const struct json *const *
 	add(s, "--no-heading");
 	add(s, "--with-filename");
 	add(s, "--sort=path");
+	add(s, "--binary");
 	add(s, "--max-columns=500");
 	add(s, "--max-columns-preview");
 	add(s, mode);

@@ -176,9 +176,10 @@ static void *edit_often(void *arg)
 	const struct uuid id = tenant(0);
 	const struct tool_context c = { .sandboxes = boxes, .tenant = &id, .cwd = root };
 	struct item call = { .kind = ITEM_TOOL_CALL, .tool = "edit_file" };
+	char arguments[] = EDIT("f", "end", "x\\nend");
 	int *done = arg;
 
-	call.body = (char *)(uintptr_t)EDIT("f", "end", "x\\nend");
+	call.body = arguments;
 	call.body_len = strlen(call.body);
 	for (int i = 0; i < 20; i++) {
 		struct tool_outcome outcome;

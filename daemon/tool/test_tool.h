@@ -42,7 +42,8 @@ static inline int enter(void **state)
 
 static inline int leave(void **state)
 {
-	char *const argv[] = { (char *)(uintptr_t) "rm", (char *)(uintptr_t) "-rf", root, NULL };
+	char rm[] = "rm", all[] = "-rf";
+	char *const argv[] = { rm, all, root, NULL };
 	pid_t pid;
 	int status;
 
@@ -89,7 +90,8 @@ static inline const char *run_tool(const char *tool, const char *arguments)
 		print_error("%s %s: %s\n", tool, arguments, e.text);
 		fail();
 	}
-	assert_int_equal(last.result.body_len, strlen(last.result.body));
+	assert_non_null(last.result.body);
+	assert_int_equal(last.result.body_len, strlen(last.result.body ? last.result.body : ""));
 	return last.result.body;
 }
 

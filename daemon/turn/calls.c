@@ -127,7 +127,8 @@ static int run_tool(struct run *r, const struct item *call,
 		.tenant = &r->job->tenant,
 		.cwd = r->session.cwd,
 		.cancel = &r->job->cancel,
-		.sees_images = r->model && r->model->sees_images,
+		/* What runs quietly is a child agent's, which is told of images only. */
+		.sees_images = progress == publish_progress && r->model && r->model->sees_images,
 		.progress = progress,
 		.ctx = &about,
 	};
