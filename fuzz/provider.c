@@ -43,7 +43,7 @@ static int read_in_pieces(enum dialect dialect, const char *data, size_t size, s
 		rc = reader_feed(r, data + at, size - at < piece ? size - at : piece, &e);
 	if (rc == 0)
 		rc = reader_end(r, &e);
-	if (rc == 0 && answer_items(&ret->answer, &items, &e) == 0)
+	if (rc == 0 && answer_items(&ret->answer, "somebody", &items, &e) == 0)
 		for (size_t i = 0; i < items.count; i++)
 			demand(utf8_valid(items.items[i].body, items.items[i].body_len));
 	item_list_release(&items);

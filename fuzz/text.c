@@ -2,7 +2,7 @@
 #include "fuzz/fuzz.h"
 
 #include "common/utf8.h"
-#include "daemon/turn/output.h"
+#include "daemon/tool/output.h"
 
 #include <string.h>
 
