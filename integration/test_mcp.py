@@ -13,7 +13,8 @@ import time
 import pytest
 
 from daemon import AS_SERVICE, ENVIRONMENT, Daemon
-from mcp.server import (CHANGED, TOKEN, Answer, Mcp, Result, Stream, Wait, message, text, tool)
+from mcp.server import (CHANGED, TOKEN, Answer, HangUp, Mcp, Result, Stream, Wait, message, text,
+                        tool)
 from mcp.servers import allow, declare
 from provider.models import declare as declare_models
 from provider.models import entry
@@ -305,6 +306,7 @@ def test_a_huge_result_is_cut_in_the_middle(client, one):
     (Stream(None), "cut"), (Stream(None, before=[message(id=99999, result=text("x"))]), "cut"),
     (Stream(None, before=["{"]), "malformed"),
     (Stream(None, before=[message(id=n, method="ping") for n in range(9)]), "malformed"),
+    (HangUp(), "cut"),
     (Answer(status=500), "refused"), (Answer(status=400), "refused"), (Answer(status=401), "refused"),
     (Answer(status=302, headers=(("Location", "/elsewhere"),)), "refused"),
 ], ids=str)

@@ -181,7 +181,7 @@ static size_t take_bytes(char *data, size_t size, size_t count, void *ctx)
 }
 
 /* Which of our faults a result of curl is: what no second try mends, and all the rest. */
-static int code_of(CURLcode result, bool answered)
+static int code_of(CURLcode result, bool reached)
 {
 	static const CURLcode final[] = {
 		CURLE_PEER_FAILED_VERIFICATION,
@@ -198,7 +198,16 @@ static int code_of(CURLcode result, bool answered)
 	/* The second is what it says of HTTP/0.9, which is what is not HTTP at all. */
 	if (result == CURLE_WEIRD_SERVER_REPLY || result == CURLE_UNSUPPORTED_PROTOCOL)
 		return MODEL_MALFORMED;
-	return answered ? MODEL_CUT : MODEL_UNREACHABLE;
+	return reached ? MODEL_CUT : MODEL_UNREACHABLE;
+}
+
+/* A tool of an MCP server may do something as soon as it is asked, answer or not. */
+static bool was_sent(const struct courier_request *r)
+{
+	long bytes = 0;
+
+	(void)curl_easy_getinfo(r->easy, CURLINFO_REQUEST_SIZE, &bytes);
+	return r->ask.to != COURIER_TO_MODEL && bytes > 0;
 }
 
 void courier_request_done(struct courier_request *r, CURLcode result)
@@ -209,7 +218,7 @@ void courier_request_done(struct courier_request *r, CURLcode result)
 		put_head(r);
 	redact_end(&r->redact, &rest);
 	put_body(r, &rest);
-	finish(r, code_of(result, r->head_sent),
+	finish(r, code_of(result, r->head_sent || was_sent(r)),
 	       result == CURLE_OK ? ""
 	       : r->why[0]        ? r->why
 	                          : curl_easy_strerror(result));
@@ -345,6 +354,8 @@ static void set_body(struct courier_request *r)
 /*
  * HTTP/1.1, so that a request that is given up closes its connection.  QUICK_EXIT lets a
  * thread that looks a name up go on by itself, or removing the handle would wait for it.
+ * curl sends a request again by itself when a connection that served before ends without an
+ * answer; a call of an MCP server's tool, which is sent once, so gets one of its own.
  */
 static void set_transfer(struct courier_request *r)
 {
@@ -359,6 +370,10 @@ static void set_transfer(struct courier_request *r)
 	set_long(r->easy, CURLOPT_QUICK_EXIT, 1);
 	set_long(r->easy, CURLOPT_TCP_KEEPALIVE, 1);
 	set_long(r->easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
+	if (r->ask.to != COURIER_TO_MODEL) {
+		set_long(r->easy, CURLOPT_FRESH_CONNECT, 1);
+		set_long(r->easy, CURLOPT_FORBID_REUSE, 1);
+	}
 	set_pointer(r->easy, CURLOPT_WRITEDATA, r);
 	if (curl_easy_setopt(r->easy, CURLOPT_WRITEFUNCTION, take_bytes) != CURLE_OK)
 		abort();

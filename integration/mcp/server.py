@@ -106,6 +106,13 @@ class Wait:
         return False
 
 
+class HangUp:
+    """Takes the request, and ends the connection without a word."""
+
+    def __call__(self, connection, request):
+        return False
+
+
 class Mcp(Provider):
     def __init__(self, *tools, **options):
         super().__init__(**options)
