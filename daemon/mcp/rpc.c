@@ -1,6 +1,7 @@
 #include "daemon/mcp/rpc.h"
 
 #include "common/fd.h"
+#include "common/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -70,6 +71,8 @@ static int refused(const struct json *error, struct err *e)
 
 	for (size_t i = 0; text && text[i] && line.len < WORDS_MAX; i++)
 		buf_addc(&line, (unsigned char)text[i] < ' ' || text[i] == 0x7f ? ' ' : text[i]);
+	if (line.len)
+		buf_truncate(&line, utf8_whole(line.data, line.len));
 	return err_set(e, MCP_ERROR, "%s (%" PRId64 ")", line.len ? line.data : "no reason given",
 	               json_int(json_get(error, "code")));
 }

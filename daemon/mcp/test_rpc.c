@@ -1,6 +1,7 @@
 /* What is sent, byte for byte, and what a message that came is taken for. */
 #include "common/test.h"
 
+#include "common/utf8.h"
 #include "daemon/mcp/result.h"
 #include "daemon/mcp/rpc.h"
 
@@ -100,7 +101,7 @@ static void a_servers_own_words(void **state)
 
 	(void)state;
 	buf_adds(&text, "{\"jsonrpc\":\"2.0\",\"id\":5,\"error\":{\"code\":7,\"message\":\"a\\nb"
-	                "\\u001b[31m");
+	                "\\u001b[31mx");
 	for (int i = 0; i < 1000; i++)
 		buf_adds(&text, "\xc3\xa9");
 	buf_adds(&text, "\"}}");
@@ -109,6 +110,7 @@ static void a_servers_own_words(void **state)
 	assert_memory_equal(e.text, "a b [31m", 8);
 	assert_true(strlen(e.text) < 320);
 	assert_non_null(strstr(e.text, "(7)"));
+	assert_true(utf8_valid(e.text, strlen(e.text)));
 }
 
 static void answers_to_a_server(void **state)

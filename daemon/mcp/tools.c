@@ -16,6 +16,7 @@
 #define TURN_MS    20000U /* for those of all */
 #define SLOW_MS    2000U  /* who says nothing for longer is left alone for a while */
 #define CURSOR_MAX 1024   /* bytes */
+#define TOLD_MAX   350  /* bytes of what is told of a server */
 #define NAMED_MAX  120    /* bytes of names in one message */
 
 struct tool {
@@ -246,7 +247,8 @@ static void tell(const struct mcp_turn *turn, const char *id, const char *what)
 {
 	char text[400];
 
-	(void)snprintf(text, sizeof(text), "MCP server %s: %.350s", id, what);
+	(void)snprintf(text, sizeof(text), "MCP server %s: %.*s", id,
+	               (int)utf8_whole(what, strnlen(what, TOLD_MAX)), what);
 	log_warn("tenant %s: %s", turn->tenant.text, text);
 	turn->missing(turn->ctx, text);
 }

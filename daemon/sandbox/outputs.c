@@ -1,5 +1,6 @@
 #include "daemon/sandbox/outputs.h"
 
+#include "common/utf8.h"
 #include "daemon/sandbox/call.h"
 
 #include <errno.h>
@@ -84,6 +85,7 @@ static const char *read_state(const struct json *const *v, struct command_state 
 	(void)snprintf(ret->reason, sizeof(ret->reason), "%s", reason);
 	(void)snprintf(ret->message, sizeof(ret->message), "%s",
 	               v[S_MESSAGE] ? json_str(v[S_MESSAGE]) : "");
+	ret->message[utf8_whole(ret->message, strlen(ret->message))] = '\0';
 	ret->code = v[S_CODE] ? (int)json_int(v[S_CODE]) : -1;
 	ret->signal = v[S_SIGNAL] ? (int)json_int(v[S_SIGNAL]) : 0;
 	return NULL;
