@@ -141,6 +141,20 @@ def test_arguments_that_are_none_reach_nobody(client, one, arguments, code):
     assert not one.calls()
 
 
+def test_what_looks_like_a_secret_reaches_nobody(client, one):
+    """Not what reads, which asks nobody, either, nor what was allowed for the session."""
+    secret = '{"x":[{"api_key":"hunter2"}]}'
+    session = client.session()
+    for name in ("mcp__one__look", "mcp__one__change"):
+        assert client.run(session, line(name, secret)).text.startswith("error: not_shown: ")
+    turn = client.start(session, CHANGE_LINE)
+    answer(client, turn, "allow_tool")
+    assert client.wait(turn).text == "did change"
+    said = client.run(session, line("mcp__one__change", secret)).text
+    assert said.startswith("error: not_shown: ")
+    assert [c["arguments"] for c in one.calls()] == [{}]
+
+
 def test_what_is_not_there_is_not_asked_about(client, one):
     for name in ("mcp__one__other", "mcp__two__look", "mcp__one__", "mcp__", "mcp__one__look__"):
         assert client.run(client.session(), line(name)).text.startswith("error: unknown_tool: ")

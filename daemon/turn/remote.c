@@ -5,6 +5,7 @@
 #include "daemon/tool/help.h"
 #include "daemon/tool/output.h"
 #include "daemon/turn/offered.h"
+#include "daemon/turn/redact.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,14 @@ const struct model_tool *remote_offer(struct run *r, size_t *ret_count)
 /* -- one call -----------------------------------------------------------------------------------
  */
 
+/* Nobody is shown it, and it is not for a server of somebody else's. */
+static bool has_secret(const struct item *call)
+{
+	auto_buf struct buf shown = BUF_INIT(REDACT_MAX);
+
+	return redact_arguments(call, &shown);
+}
+
 bool remote_judge(struct run *r, const struct item *call, bool *ret_writes,
                   struct tool_outcome *refusal)
 {
@@ -96,6 +105,11 @@ bool remote_judge(struct run *r, const struct item *call, bool *ret_writes,
 		tool_refused(call, "invalid_arguments", e.text, refusal);
 		return false;
 	}
+	if (has_secret(call)) {
+		tool_refused(call, "not_shown", "they hold a secret, and no server is sent one",
+		             refusal);
+		return false;
+	}
 	return true;
 }
 
@@ -104,7 +118,7 @@ bool remote_reads(struct run *r, const struct item *call)
 	struct err e = ERR_INIT;
 
 	return mcp_tools_know(get(r), call->tool) == MCP_READ_ONLY &&
-	       rpc_arguments_check(call->body, call->body_len, &e) == 0;
+	       rpc_arguments_check(call->body, call->body_len, &e) == 0 && !has_secret(call);
 }
 
 static const char *code_name(int code)
