@@ -446,3 +446,19 @@ int json_check(const char *text, size_t len, struct err *e)
 	buf_release(&c.keys);
 	return r;
 }
+
+bool json_too_many(const char *text, size_t len)
+{
+	size_t n = 0;
+	bool quoted = false;
+
+	for (size_t i = 0; i < len && n <= JSON_VALUES_MAX; i++) {
+		if (quoted && text[i] == '\\')
+			i++;
+		else if (text[i] == '"')
+			quoted = !quoted;
+		else if (!quoted)
+			n += text[i] == ',' || text[i] == ':' || text[i] == '[' || text[i] == '{';
+	}
+	return n > JSON_VALUES_MAX;
+}

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VALUES_MAX 65536 /* in a body */
-
 static const struct {
 	int code;
 	int status;
@@ -80,26 +78,6 @@ void api_json(struct http_response *res, int status, struct json *o)
 	json_free(&o);
 }
 
-/*
- * A value of two bytes takes a hundred when it is parsed.  What is long in an honest body is
- * text, so the values are counted first: about, and never too few.
- */
-static bool too_many_values(const char *text, size_t len)
-{
-	size_t n = 0;
-	bool quoted = false;
-
-	for (size_t i = 0; i < len && n <= VALUES_MAX; i++) {
-		if (quoted && text[i] == '\\')
-			i++;
-		else if (text[i] == '"')
-			quoted = !quoted;
-		else if (!quoted)
-			n += text[i] == ',' || text[i] == ':' || text[i] == '[' || text[i] == '{';
-	}
-	return n > VALUES_MAX;
-}
-
 bool api_body(const struct http_request *req, struct http_response *res,
               const struct json_field *fields, size_t n, const struct json **values,
               struct json **ret_doc)
@@ -111,8 +89,8 @@ bool api_body(const struct http_request *req, struct http_response *res,
 		return false;
 	if (req->body_len == 0)
 		*ret_doc = json_new_object();
-	else if (too_many_values(req->body, req->body_len)) {
-		http_error(req, res, 400, "invalid_json", "more than %d values", VALUES_MAX);
+	else if (json_too_many(req->body, req->body_len)) {
+		http_error(req, res, 400, "invalid_json", "more than %d values", JSON_VALUES_MAX);
 		return false;
 	} else if (json_parse(req->body, req->body_len, ret_doc, &e)) {
 		http_error(req, res, 400, "invalid_json", "%s", e.text);

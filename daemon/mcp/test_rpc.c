@@ -113,6 +113,23 @@ static void a_servers_own_words(void **state)
 	assert_true(utf8_valid(e.text, strlen(e.text)));
 }
 
+/* Each of these takes some hundred bytes when it is parsed. */
+static void many_values(void **state)
+{
+	auto_buf struct buf text = BUF_INIT(1 << 20);
+	struct json *message = NULL;
+	enum rpc_kind kind;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	buf_adds(&text, "{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{\"structuredContent\":[{}");
+	for (int i = 0; i < 40000; i++)
+		buf_adds(&text, ",{}");
+	buf_adds(&text, "]}}");
+	assert_int_equal(rpc_read(text.data, text.len, 5, &kind, &message, &e), -1);
+	assert_int_equal(e.code, MCP_TOO_LARGE);
+}
+
 static void answers_to_a_server(void **state)
 {
 	static const char ping[] = "{\"jsonrpc\":\"2.0\",\"id\":\"a\\\"b\",\"method\":\"ping\"}";
@@ -161,6 +178,7 @@ int main(void)
 		cmocka_unit_test(what_is_sent),        cmocka_unit_test(arguments_are_an_object),
 		cmocka_unit_test(what_comes),          cmocka_unit_test(a_servers_own_words),
 		cmocka_unit_test(answers_to_a_server), cmocka_unit_test(results),
+		cmocka_unit_test(many_values),
 	};
 
 	return RUN_TESTS(tests);

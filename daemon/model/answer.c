@@ -144,6 +144,16 @@ static bool has(const struct answer *a, enum item_kind kind)
 	return false;
 }
 
+/* Arguments are parsed several times before anybody looks at what they are. */
+static bool has_many_values(const struct answer *a)
+{
+	for (size_t i = 0; i < a->part_count; i++)
+		if (a->parts[i].kind == ITEM_TOOL_CALL &&
+		    json_too_many(a->parts[i].text.data, a->parts[i].text.len))
+			return true;
+	return false;
+}
+
 static int judge(const struct answer *a, struct err *e)
 {
 	bool failed = false;
@@ -154,6 +164,10 @@ static int judge(const struct answer *a, struct err *e)
 		return err_set(e, MODEL_FAILED,
 		               "the model's answer has a part of more than %zu bytes",
 		               ANSWER_ITEM_MAX);
+	if (has_many_values(a))
+		return err_set(e, MODEL_FAILED,
+		               "the model's answer has a tool call with more than %d values",
+		               JSON_VALUES_MAX);
 	if (a->stop == STOP_LENGTH && has(a, ITEM_TOOL_CALL))
 		return err_set(e, MODEL_FAILED,
 		               "the model reached its limit of output within a tool call");
