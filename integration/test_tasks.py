@@ -1,6 +1,9 @@
 """Child agents: a context of their own, the parent's rules, and an end that is told."""
 
+import contextlib
 import json
+import signal
+import time
 import uuid
 
 import pytest
@@ -10,7 +13,7 @@ from provider.models import declare, entry
 from provider.server import Call, Hang, Say
 from test_approvals import ONCE, TOOL, answer, asked, results
 from test_context import messages, system
-from test_durable import kill_all
+from test_durable import effects, kill_all
 from world import eventually
 
 
@@ -138,6 +141,27 @@ def test_a_child_is_interrupted(make_daemon):
     assert child["status"] == "failed" and len(child["steps"]) == 2
     with open(f"{daemon.tenants['acme'].workspace}/ran", encoding="ascii") as f:
         assert f.read() == "x\n", "it is not done again"
+    assert daemon.stop() == 0
+
+
+def test_a_child_that_is_without_a_database_for_a_while(make_daemon):
+    """What it did stays done, and it goes on."""
+    daemon = make_daemon(("acme",)).start()
+    client = daemon.client("acme")
+    work = "\n".join(f"$ echo {i} >>effects; sleep 0.3" for i in range(8))
+    turn = client.start(client.session(), task(work))
+    eventually(lambda: len(steps(client, turn)) > 2, 30, "the child at work")
+    cluster = [daemon.postgres(), *[p for p in daemon.tree() if p.name == "postgres"]]
+    for process in cluster:
+        process.kill(signal.SIGSTOP)
+    try:
+        time.sleep(10)
+    finally:
+        for process in cluster:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill(signal.SIGCONT)
+    assert client.wait(turn).status == "completed"
+    assert effects(daemon) == [str(i) for i in range(8)]
     assert daemon.stop() == 0
 
 

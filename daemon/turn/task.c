@@ -62,6 +62,23 @@ static void cut_detail(const char *text, size_t len, struct buf *out)
 		buf_adds(out, "\xe2\x80\xa6");
 }
 
+/* Whether to try again; what was counted unheard of may be counted twice then. */
+static bool again(const struct child *c, unsigned int *ms, const struct err *e)
+{
+	return e->code == STORE_UNAVAILABLE && run_wait_retry(c->run->job, ms);
+}
+
+static int count(const struct child *c, struct turn_step *usage, struct err *e)
+{
+	const struct run *r = c->run;
+	unsigned int ms = RUN_RETRY_MS;
+
+	while (turn_append(r->conf->store, &r->job->tenant, &r->job->turn, usage, e))
+		if (!again(c, &ms, e))
+			return -1;
+	return 0;
+}
+
 /* Behind the last one that is kept, only what it took counts. */
 static int keep_step(struct child *c, struct agent_step *step, struct turn_step *usage,
                      struct err *e)
@@ -72,9 +89,9 @@ static int keep_step(struct child *c, struct agent_step *step, struct turn_step 
 	step->call = c->call->seq;
 	step->number = c->steps++;
 	if (step->number >= AGENT_STEPS_MAX)
-		return turn_append(r->conf->store, &r->job->tenant, &r->job->turn, usage, e);
+		return count(c, usage, e);
 	while (agent_step_add(r->conf->store, &r->job->tenant, &r->job->turn, step, usage, e))
-		if (e->code != STORE_UNAVAILABLE || !run_wait_retry(r->job, &ms))
+		if (!again(c, &ms, e))
 			return -1;
 	publish_step(c, step);
 	return 0;
@@ -140,14 +157,13 @@ static int count_usage(struct child *c, const struct model_answer *answer, struc
 		                   .cached_tokens = answer->cached_tokens,
 		                   .reasoning_tokens = answer->reasoning_tokens,
 		                   .cost_nano = answer->cost_nano };
-	const struct run *r = c->run;
 
 	c->input_tokens += answer->input_tokens;
 	c->output_tokens += answer->output_tokens;
 	for (size_t i = 0; i < answer->items.count; i++)
 		if (answer->items.items[i].kind == ITEM_ASSISTANT)
 			return note(c, "info", "answer", &answer->items.items[i], &usage, e);
-	return turn_append(r->conf->store, &r->job->tenant, &r->job->turn, &usage, e);
+	return count(c, &usage, e);
 }
 
 /* Tools of servers may be others each time; those of this place come first. */
@@ -214,6 +230,7 @@ static int run_or_refuse(struct child *c, const struct item *call, struct tool_o
 {
 	struct run *r = c->run;
 	bool remote = remote_is(call), may_run = false;
+	unsigned int ms = RUN_RETRY_MS;
 	struct approval_case rule = { .store = r->conf->store,
 		                      .tenant = &r->job->tenant,
 		                      .turn = &r->job->turn,
@@ -224,8 +241,9 @@ static int run_or_refuse(struct child *c, const struct item *call, struct tool_o
 
 	if (remote && !remote_judge(r, call, &rule.writes, ret))
 		return 0;
-	if (approval_of_child(&rule, ret, &may_run, e))
-		return -1;
+	while (approval_of_child(&rule, ret, &may_run, e))
+		if (!again(c, &ms, e))
+			return -1;
 	return may_run ? calls_run_quietly(r, call, ret, e) : 0;
 }
 
