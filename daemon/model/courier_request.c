@@ -17,6 +17,8 @@
 #define USER_AGENT   "cloister/0.1"
 #define HEADER_BYTES 1400 /* of one line: a key and what stands before it */
 
+_Static_assert(ENDPOINT_KEY_MAX <= REDACT_SECRET_MAX, "keys are kept out of answers");
+
 struct courier_request *courier_request_new(const struct courier *c, int fd)
 {
 	struct courier_request *r = calloc(1, sizeof(*r));
@@ -212,7 +214,7 @@ static bool was_sent(const struct courier_request *r)
 
 void courier_request_done(struct courier_request *r, CURLcode result)
 {
-	auto_buf struct buf rest = BUF_INIT(ENDPOINT_KEY_MAX);
+	auto_buf struct buf rest = BUF_INIT(REDACT_HELD_MAX);
 
 	if (result == CURLE_OK || r->head_sent)
 		put_head(r);

@@ -309,6 +309,16 @@ static void a_secret_is_blotted_out(void **state)
 	expect_redacted("secret", "", "");
 }
 
+/* As encoders of JSON write it that escape more than they have to. */
+static void an_escaped_secret_is_one(void **state)
+{
+	(void)state;
+	expect_redacted("a/b+==", "[a\\/b+==] a/b\\u002B\\u003d\\u003D", "[[redacted]] [redacted]");
+	expect_redacted("a/b", "a\\u002fb a\\/\\u0062 \\u0061/b", "[redacted] [redacted] [redacted]");
+	expect_redacted("a/b", "a\\/a\\/b \\a/b \\\\a/b", "a\\/[redacted] \\[redacted] \\\\[redacted]");
+	expect_redacted("a/b", "a\\/ \\u00 a\\u0 a\\u0161/b a\\", "a\\/ \\u00 a\\u0 a\\u0161/b a\\");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -322,6 +332,7 @@ int main(void)
 		cmocka_unit_test(messages),
 		cmocka_unit_test(a_conversation_is_bounded),
 		cmocka_unit_test(a_secret_is_blotted_out),
+		cmocka_unit_test(an_escaped_secret_is_one),
 	};
 
 	return RUN_TESTS(tests);
