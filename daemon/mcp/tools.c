@@ -16,7 +16,7 @@
 #define TURN_MS    20000U /* for those of all */
 #define SLOW_MS    2000U  /* who says nothing for longer is left alone for a while */
 #define CURSOR_MAX 1024   /* bytes */
-#define TOLD_MAX   350  /* bytes of what is told of a server */
+#define TOLD_MAX   350    /* bytes of what is told of a server */
 #define NAMED_MAX  120    /* bytes of names in one message */
 
 struct tool {

@@ -314,9 +314,12 @@ static void an_escaped_secret_is_one(void **state)
 {
 	(void)state;
 	expect_redacted("a/b+==", "[a\\/b+==] a/b\\u002B\\u003d\\u003D", "[[redacted]] [redacted]");
-	expect_redacted("a/b", "a\\u002fb a\\/\\u0062 \\u0061/b", "[redacted] [redacted] [redacted]");
-	expect_redacted("a/b", "a\\/a\\/b \\a/b \\\\a/b", "a\\/[redacted] \\[redacted] \\\\[redacted]");
-	expect_redacted("a/b", "a\\/ \\u00 a\\u0 a\\u0161/b a\\", "a\\/ \\u00 a\\u0 a\\u0161/b a\\");
+	expect_redacted("a/b", "a\\u002fb a\\/\\u0062 \\u0061/b",
+	                "[redacted] [redacted] [redacted]");
+	expect_redacted("a/b", "a\\/a\\/b \\a/b \\\\a/b",
+	                "a\\/[redacted] \\[redacted] \\\\[redacted]");
+	expect_redacted("a/b", "a\\/ \\u00 a\\u0 a\\u0161/b a\\",
+	                "a\\/ \\u00 a\\u0 a\\u0161/b a\\");
 }
 
 int main(void)
