@@ -49,17 +49,11 @@ int local_check(const struct options *o, const struct local_token *token, struct
 static int read_token(const struct options *o, const char *state_dir,
                       unsigned char ret[TOKEN_DIGEST], struct err *e)
 {
-	auto_free char *data = NULL, *canonical = NULL;
-	size_t len;
-	int rc;
+	auto_free char *canonical = NULL;
 
 	if (trusted_canonical(o->token_file, &canonical, e) < 0 ||
-	    trusted_read(canonical, TRUSTED_SECRET, TOKEN_FILE_MAX, &data, &len, e) < 0)
+	    token_read_file(canonical, ret, e) < 0)
 		return err_wrap(e, "--token-file");
-	rc = token_read(data, len, ret, e);
-	sodium_memzero(data, len);
-	if (rc < 0)
-		return err_wrap(e, "--token-file %.200s", o->token_file);
 	if (trusted_path_inside(canonical, state_dir))
 		return err_set(e, EINVAL, "--token-file lies inside the state directory");
 	for (size_t i = 0; i < o->workspace_roots.n; i++) {

@@ -4,7 +4,6 @@
 #include "daemon/tenant/trusted.h"
 
 #include <errno.h>
-#include <sodium.h>
 
 static int check_place(const char *path, const char *state_dir, const struct registry *r,
                        struct err *e)
@@ -27,19 +26,6 @@ static int check_place(const char *path, const char *state_dir, const struct reg
 	return 0;
 }
 
-static int read_file(const char *path, unsigned char ret[TOKEN_DIGEST], struct err *e)
-{
-	auto_free char *data = NULL;
-	size_t len;
-	int rc;
-
-	if (trusted_read(path, TRUSTED_SECRET, TOKEN_FILE_MAX, &data, &len, e) < 0)
-		return -1;
-	rc = token_read(data, len, ret, e);
-	sodium_memzero(data, len);
-	return rc < 0 ? err_wrap(e, "%.200s", path) : 0;
-}
-
 int operator_token(const struct options *o, const char *state_dir, const struct registry *r,
                    unsigned char ret[TOKEN_DIGEST], struct err *e)
 {
@@ -49,7 +35,7 @@ int operator_token(const struct options *o, const char *state_dir, const struct 
 	if (rc == 0)
 		rc = check_place(path, state_dir, r, e);
 	if (rc == 0)
-		rc = read_file(path, ret, e);
+		rc = token_read_file(path, ret, e);
 	if (rc == 0 && registry_match(r, ret, NULL))
 		rc = err_set(e, EINVAL, "holds the token of a tenant; draw one of its own");
 	return rc < 0 ? err_wrap(e, "--metrics-token-file") : 0;

@@ -51,19 +51,6 @@ static bool read_id(struct draft *d, const struct json *v, const char *path, str
 
 /* -- credentials ----------------------------------------------------------------------- */
 
-static int read_token(const char *file, unsigned char ret_digest[TOKEN_DIGEST], struct err *e)
-{
-	auto_free char *data = NULL;
-	size_t len;
-	int rc;
-
-	if (trusted_read(file, TRUSTED_SECRET, TOKEN_FILE_MAX, &data, &len, e) < 0)
-		return -1;
-	rc = token_read(data, len, ret_digest, e);
-	sodium_memzero(data, len);
-	return rc < 0 ? err_wrap(e, "%.200s", file) : 0;
-}
-
 /* field is where the token is declared; true when it is one. */
 static bool read_secret(struct draft *d, const char *field, const char *value,
                         const struct entry *at, unsigned char digest[TOKEN_DIGEST])
@@ -75,7 +62,7 @@ static bool read_secret(struct draft *d, const char *field, const char *value,
 
 	if (rc == 0 && in_file) {
 		entries_add(&d->token_files, value, strlen(value), at->tenant, at->credential);
-		rc = read_token(value, digest, &e);
+		rc = token_read_file(value, digest, &e);
 	}
 	if (rc < 0) {
 		draft_path(at, field, path, sizeof(path));

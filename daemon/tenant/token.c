@@ -7,7 +7,9 @@
  */
 #include "daemon/tenant/token.h"
 
+#include "common/fd.h"
 #include "common/id.h"
+#include "daemon/tenant/trusted.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -198,6 +200,19 @@ int token_read(const char *data, size_t len, unsigned char ret[TOKEN_DIGEST], st
 		return -1;
 	crypto_hash_sha256(ret, (const unsigned char *)data, len);
 	return 0;
+}
+
+int token_read_file(const char *path, unsigned char ret[TOKEN_DIGEST], struct err *e)
+{
+	auto_free char *data = NULL;
+	size_t len;
+	int rc;
+
+	if (trusted_read(path, TRUSTED_SECRET, TOKEN_FILE_MAX, &data, &len, e) < 0)
+		return -1;
+	rc = token_read(data, len, ret, e);
+	sodium_memzero(data, len);
+	return rc < 0 ? err_wrap(e, "%.200s", path) : 0;
 }
 
 bool token_digest(const char *token, size_t len, unsigned char ret[TOKEN_DIGEST])

@@ -27,6 +27,9 @@
 int token_read(const char *data, size_t len, unsigned char ret[TOKEN_DIGEST], struct err *e)
 	must_check;
 
+/* The same from a file, which the service or root owns and nobody else reads (trusted.h). */
+int token_read_file(const char *path, unsigned char ret[TOKEN_DIGEST], struct err *e) must_check;
+
 /* The hash of a token: 64 hex digits in lower case. */
 int token_read_hash(const char *text, unsigned char ret[TOKEN_DIGEST], struct err *e) must_check;
 
