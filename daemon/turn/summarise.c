@@ -80,7 +80,7 @@ static const char *title_of(const struct item *item)
 static void show_item(const struct item *item, size_t max, struct buf *out)
 {
 	const char *title = title_of(item), *body = item->body ? item->body : "";
-	size_t len = item->body_len, half = utf8_whole(body, max / 2);
+	size_t len = item->body_len, half;
 
 	if (!title)
 		return;
@@ -88,6 +88,7 @@ static void show_item(const struct item *item, size_t max, struct buf *out)
 	if (len <= max) {
 		(void)utf8_repair(body, len, out);
 	} else {
+		half = utf8_whole(body, max / 2);
 		(void)utf8_repair(body, half, out);
 		buf_addf(out, "\n[%zu bytes are left out]\n", len - half - max / 2);
 		(void)utf8_repair(body + len - max / 2, max / 2, out);
