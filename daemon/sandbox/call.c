@@ -73,8 +73,12 @@ static void leave_slot(struct call *c, enum call_state state)
 	struct sandbox *sb = c->sb;
 
 	sb->calls[c->id & SLOT_MASK] = NULL;
-	if (!--sb->open)
+	sb->open--;
+	if (c->resting)
+		sb->resting--;
+	else if (!sandbox_has_work(sb))
 		sb->idle_since = clock_mono_ms();
+	c->resting = false;
 	c->state = state;
 	call_wake(c);
 }
@@ -244,8 +248,7 @@ static void give_up_waiting(struct call *c, int code, const char *why)
 	pthread_mutex_unlock(&c->pool->lock);
 }
 
-/* Sleep until there is something to look at; true when the cancel fired. */
-static bool sleep_until(const struct call *c, const struct cancel *cancel, int timeout_ms)
+bool call_sleep(const struct call *c, const struct cancel *cancel, int timeout_ms)
 {
 	struct pollfd fds[2] = { { .fd = c->event, .events = POLLIN },
 		                 { .fd = cancel ? cancel->fd : -1, .events = POLLIN } };
@@ -266,7 +269,7 @@ static int wait_open(struct call *c, const struct call_plan *plan, struct err *e
 	                    2 * (uint64_t)CAUSE_WAIT_MS;
 
 	while (state_of(c) == CALL_WAITING) {
-		if (sleep_until(c, plan->cancel, clock_left_ms(deadline)))
+		if (call_sleep(c, plan->cancel, clock_left_ms(deadline)))
 			give_up_waiting(c, SANDBOX_CANCELLED,
 			                "cancelled before the sandbox was ready");
 		else if (!clock_left_ms(deadline))
@@ -280,8 +283,8 @@ static int wait_open(struct call *c, const struct call_plan *plan, struct err *e
 	return 0;
 }
 
-static int call_open(struct call *c, const struct sandbox_use *use, const struct call_plan *plan,
-                     struct err *e)
+int call_open(struct call *c, const struct sandbox_use *use, const struct call_plan *plan,
+              struct err *e)
 {
 	int joined;
 
@@ -324,14 +327,13 @@ static void feed(struct call *c, const struct call_plan *plan)
 		sandbox_put(c->sb, FRAME_INPUT, c->id, plan->input + c->sent, n);
 		c->sent += n;
 	}
-	if (c->state == CALL_OPEN && c->sent == plan->input_len) {
+	if (c->state == CALL_OPEN && c->sent == plan->input_len && !plan->more_input) {
 		c->input_ended = true;
 		sandbox_put(c->sb, FRAME_END, c->id, NULL, 0);
 	}
 }
 
-/* Grant for what was taken, swap the full queue for the empty batch, send input. */
-static enum call_state exchange(struct call *c, const struct call_plan *plan, struct buf *batch)
+enum call_state call_exchange(struct call *c, const struct call_plan *plan, struct buf *batch)
 {
 	struct buf empty = *batch;
 	enum call_state state;
@@ -360,8 +362,7 @@ int call_lie(struct call *c, const char *reason, struct err *e)
 	return err_set(e, SANDBOX_LOST, "the sandbox broke the protocol and was ended");
 }
 
-/* Hand on what the batch holds and empty it.  After a lie the rest is thrown away. */
-static void deliver(struct call *c, const struct call_plan *plan, struct buf *batch, bool *lied)
+void call_deliver(struct call *c, const struct call_plan *plan, struct buf *batch, bool *lied)
 {
 	struct err why = ERR_INIT, ignored;
 	uint32_t head;
@@ -379,8 +380,7 @@ static void deliver(struct call *c, const struct call_plan *plan, struct buf *ba
 	buf_reset(batch);
 }
 
-/* End the sandbox because this call does not end. */
-static void give_up(struct call *c, const char *why)
+void call_give_up(struct call *c, const char *why)
 {
 	pthread_mutex_lock(&c->pool->lock);
 	if (c->state == CALL_OPEN)
@@ -388,7 +388,7 @@ static void give_up(struct call *c, const char *why)
 	pthread_mutex_unlock(&c->pool->lock);
 }
 
-static void send_cancel(struct call *c, struct call_plan *plan)
+void call_send_cancel(struct call *c, struct call_plan *plan)
 {
 	uint64_t deadline = clock_mono_ms() + CANCEL_GRACE_MS;
 
@@ -404,7 +404,7 @@ static void send_cancel(struct call *c, struct call_plan *plan)
 /* All that is awaited is the reason of a loss, which has a deadline of its own. */
 static void pause_doomed(struct call *c, struct call_plan *plan)
 {
-	if (!sleep_until(c, plan->cancelled ? NULL : plan->cancel, -1))
+	if (!call_sleep(c, plan->cancelled ? NULL : plan->cancel, -1))
 		return;
 	plan->cancelled = true;
 	pthread_mutex_lock(&c->pool->lock);
@@ -420,11 +420,11 @@ static void pause_call(struct call *c, struct call_plan *plan, enum call_state s
 
 	if (state == CALL_DOOMED)
 		pause_doomed(c, plan);
-	else if (sleep_until(c, cancel, busy ? 0 : clock_left_ms(c->deadline)))
-		send_cancel(c, plan);
+	else if (call_sleep(c, cancel, busy ? 0 : clock_left_ms(c->deadline)))
+		call_send_cancel(c, plan);
 	else if (c->deadline && !clock_left_ms(c->deadline))
-		give_up(c, plan->cancelled ? "a cancelled call did not end"
-		                           : "a call did not end at its deadline");
+		call_give_up(c, plan->cancelled ? "a cancelled call did not end"
+		                                : "a call did not end at its deadline");
 }
 
 int call_run(struct call *c, const struct sandbox_use *use, struct call_plan *plan, struct err *e)
@@ -445,9 +445,9 @@ int call_run(struct call *c, const struct sandbox_use *use, struct call_plan *pl
 	for (;;) {
 		bool busy;
 
-		state = exchange(c, plan, &batch);
+		state = call_exchange(c, plan, &batch);
 		busy = batch.len > 0;
-		deliver(c, plan, &batch, &lied);
+		call_deliver(c, plan, &batch, &lied);
 		if (state != CALL_OPEN && state != CALL_DOOMED)
 			break;
 		pause_call(c, plan, state, busy);

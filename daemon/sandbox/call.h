@@ -44,6 +44,7 @@ struct call {
 	bool input_ended;      /* END was sent */
 	uint64_t deadline;     /* monotonic ms, for the caller alone; 0 = none */
 	bool wants_room;       /* waits for the queue towards the guest to become shorter */
+	bool resting;          /* does not keep the sandbox from being idle */
 	struct buf exit;
 };
 
@@ -54,6 +55,7 @@ struct call_plan {
 	bool has_input;
 	const char *input; /* sent, then END */
 	size_t input_len;
+	bool more_input; /* no END after it */
 	/* Takes output; -1 (with a reason) when the guest must not have sent it. */
 	int (*take)(void *ctx, int stream, const char *data, size_t len, struct err *e);
 	void *ctx;
@@ -79,6 +81,29 @@ struct call_plan {
 int call_run(struct call *c, const struct sandbox_use *use, struct call_plan *plan, struct err *e)
 	must_check;
 void call_finish(struct call *c);
+
+/* -- the parts of call_run(), for whoever does other things meanwhile ------------------------- */
+
+/* Open it; plan->cancel ends the wait for the sandbox. */
+int call_open(struct call *c, const struct sandbox_use *use, const struct call_plan *plan,
+              struct err *e) must_check;
+
+/* Sleep until there is something to look at; true when the cancel (NULL = none) fired. */
+bool call_sleep(const struct call *c, const struct cancel *cancel, int timeout_ms);
+
+/* Grant for what was taken, swap the full queue for the empty batch, send input. */
+enum call_state call_exchange(struct call *c, const struct call_plan *plan, struct buf *batch);
+
+/* Hand on what the batch holds and empty it.  After a lie the rest is thrown away. */
+void call_deliver(struct call *c, const struct call_plan *plan, struct buf *batch, bool *lied);
+
+/* CANCEL; from then on the call has CANCEL_GRACE_MS to end. */
+void call_send_cancel(struct call *c, struct call_plan *plan);
+
+/* End the sandbox because this call does not end. */
+void call_give_up(struct call *c, const char *why);
+
+/* -- results ---------------------------------------------------------------------------------- */
 
 #define auto_exit __attribute__((cleanup(call_exit_release)))
 

@@ -1,4 +1,4 @@
-#include "daemon/sandbox/call.h"
+#include "daemon/sandbox/exec.h"
 #include "daemon/sandbox/outputs.h"
 
 #include "common/clock.h"
@@ -67,12 +67,7 @@ int exec_put_start(struct json *start, const struct exec_spec *spec, struct err 
 
 /* -- output ---------------------------------------------------------------------------------- */
 
-struct exec_output {
-	const struct output_sink *sink;
-	struct exec_result *result;
-};
-
-static int take(void *ctx, int stream, const char *data, size_t len, struct err *e)
+int exec_take(void *ctx, int stream, const char *data, size_t len, struct err *e)
 {
 	struct exec_output *out = ctx;
 
@@ -203,6 +198,20 @@ static void take_loss(const struct call_plan *plan, enum exec_reason loss, struc
 		ret->reason = EXEC_TIMEOUT;
 }
 
+int exec_end(struct call *c, const struct call_plan *plan, struct exec_result *ret, struct err *e)
+{
+	if (c->state == CALL_LOST) {
+		take_loss(plan, c->loss, ret);
+		return 0;
+	}
+	if (take_result(c, plan, ret, e) == 0)
+		return 0;
+	if (e->code != SANDBOX_LOST)
+		return -1;
+	take_loss(plan, EXEC_LOST, ret);
+	return 0;
+}
+
 static int run_exec(const struct sandbox_use *use, const struct exec_spec *spec,
                     const struct output_sink *sink, struct exec_result *ret, struct err *e)
 {
@@ -211,23 +220,14 @@ static int run_exec(const struct sandbox_use *use, const struct exec_spec *spec,
 	struct exec_output out = { .sink = sink, .result = ret };
 	struct call_plan plan = { .start = start,
 		                  .streams = 3,
-		                  .take = take,
+		                  .take = exec_take,
 		                  .ctx = &out,
 		                  .timeout_ms = spec->timeout_ms };
 
 	*ret = (struct exec_result){ .reason = EXEC_LOST, .code = -1 };
 	if (exec_put_start(start, spec, e) < 0 || call_run(&c, use, &plan, e) < 0)
 		return -1;
-	if (c.state == CALL_LOST) {
-		take_loss(&plan, c.loss, ret);
-		return 0;
-	}
-	if (take_result(&c, &plan, ret, e) == 0)
-		return 0;
-	if (e->code != SANDBOX_LOST)
-		return -1;
-	take_loss(&plan, EXEC_LOST, ret);
-	return 0;
+	return exec_end(&c, &plan, ret, e);
 }
 
 int sandbox_exec(const struct sandbox_use *use, const struct exec_spec *spec,

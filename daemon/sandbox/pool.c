@@ -398,8 +398,8 @@ static void check_running(struct sandbox *sb, uint64_t now)
 
 	if (sb->ping_sent && now - sb->ping_sent >= pool->pong_ms) {
 		sandbox_break(sb, "the guest does not answer");
-	} else if (!sb->ping_sent &&
-	           (sb->open ? now - sb->quiet_since >= pool->ping_after_ms : is_idle(sb, now))) {
+	} else if (!sb->ping_sent && ((sb->open && now - sb->quiet_since >= pool->ping_after_ms) ||
+	                              (!sandbox_has_work(sb) && is_idle(sb, now)))) {
 		sb->ping_sent = now;
 		sandbox_put(sb, FRAME_PING, 0, NULL, 0);
 	}
@@ -409,7 +409,7 @@ void sandbox_answered(struct sandbox *sb, uint32_t survivors)
 {
 	uint64_t now = clock_mono_ms();
 
-	if (sb->open || !is_idle(sb, now))
+	if (sandbox_has_work(sb) || !is_idle(sb, now))
 		return;
 	/* A process in the background is work, too; it is asked for again later. */
 	sb->idle_since = now;

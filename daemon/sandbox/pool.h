@@ -80,8 +80,9 @@ struct sandbox {
 	struct call *doomed;     /* calls that the sandbox died under: wait for the reason */
 	struct call *calls[FRAME_CALLS_MAX]; /* open calls; the slot is the low byte of their id */
 	unsigned int open;
+	unsigned int resting; /* of the open ones, those that are no work */
 	uint64_t calls_made;
-	uint64_t idle_since;  /* monotonic ms, meaningful while no call is open */
+	uint64_t idle_since;  /* monotonic ms, meaningful while it has no work */
 	uint64_t quiet_since; /* monotonic ms of the last bytes from the guest */
 	uint64_t ping_sent;   /* monotonic ms; 0 = no PING is unanswered */
 };
@@ -112,6 +113,12 @@ struct sandboxes {
 static inline bool sandbox_is_live(const struct sandbox *sb)
 {
 	return sb->state == STATE_STARTING || sb->state == STATE_RUNNING;
+}
+
+/* (locked) A call is open that does more than rest. */
+static inline bool sandbox_has_work(const struct sandbox *sb)
+{
+	return sb->open > sb->resting;
 }
 
 /* (locked) The sandbox of a tenant, made when it is not known yet; NULL = no memory. */
