@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 
 struct stream {
 	struct call call;
@@ -123,6 +124,20 @@ bool stream_wait(const struct stream *s, const struct cancel *cancel, int timeou
 int stream_fd(const struct stream *s)
 {
 	return s->call.event;
+}
+
+enum stream_state stream_look(const struct stream *s)
+{
+	const struct call *c = &s->call;
+	enum stream_state state = STREAM_OVER;
+	eventfd_t count;
+
+	(void)eventfd_read(c->event, &count);
+	pthread_mutex_lock(&c->pool->lock);
+	if (c->state == CALL_OPEN)
+		state = c->queue.len ? STREAM_OUTPUT : STREAM_SILENT;
+	pthread_mutex_unlock(&c->pool->lock);
+	return state;
 }
 
 int stream_write(struct stream *s, const char *data, size_t len, size_t max, struct err *e)

@@ -31,6 +31,15 @@ bool stream_wait(const struct stream *s, const struct cancel *cancel, int timeou
 /* Becomes readable with stream_wait()'s condition; borrowed. */
 int stream_fd(const struct stream *s);
 
+enum stream_state {
+	STREAM_SILENT,
+	STREAM_OUTPUT, /* something waits to be taken */
+	STREAM_OVER,   /* it has ended, or its sandbox has */
+};
+
+/* What can be said of it without taking anything; makes stream_fd() unreadable. */
+enum stream_state stream_look(const struct stream *s);
+
 /* Queue input; -1 when more than max bytes would wait to be taken by the command. */
 int stream_write(struct stream *s, const char *data, size_t len, size_t max, struct err *e)
 	must_check;

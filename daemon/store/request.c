@@ -230,9 +230,19 @@ static int answer_row(struct pg *pg, const struct answer *a, struct err *e)
 		e);
 }
 
+static int withdraw_row(struct pg *pg, const struct answer *a, struct err *e)
+{
+	return pg_exec(pg,
+	               "UPDATE app.request SET state = 'withdrawn' "
+	               "WHERE id = $1 AND state = 'open'",
+	               PG_PARAMS(pg_uuid(a->id)), e);
+}
+
 static int close_request(struct pg *pg, const struct answer *a, struct err *e)
 {
-	int n = a->d->decision ? answer_row(pg, a, e) : expire_row(pg, a, e);
+	int n = a->d->withdrawn  ? withdraw_row(pg, a, e)
+	        : a->d->decision ? answer_row(pg, a, e)
+	                         : expire_row(pg, a, e);
 
 	if (n == 0)
 		return err_set(e, STORE_CONFLICT, "the request is not open any more");

@@ -4,17 +4,27 @@
 #include "daemon/store/internal.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define COLUMNS                                                                                   \
 	"id, created_ms, updated_ms, model, effort, cwd, title, title_is_manual, "                \
 	"archived, input_tokens, output_tokens, cached_tokens, approvals, planning, credential, " \
-	"instructions"
+	"instructions, harness"
 
 /* Of what only counting changes. */
 #define COUNTED ", reasoning_tokens, coalesce(cost_nano, -1)"
 
 /* -- reading -- */
+
+static void decode_harness(struct pg_rows *rows, int row, struct session *ret)
+{
+	size_t len = 0;
+	auto_free char *command = pg_get_bytes(rows, row, 16, &len);
+
+	if (command && len <= SESSION_HARNESS_MAX)
+		memcpy(ret->harness, command, len + 1);
+}
 
 static int decode(struct pg_rows *rows, int row, struct session *ret, struct err *e)
 {
@@ -34,8 +44,10 @@ static int decode(struct pg_rows *rows, int row, struct session *ret, struct err
 	ret->planning = pg_get_bool(rows, row, 13);
 	pg_get_text(rows, row, 14, ret->credential, sizeof(ret->credential));
 	pg_get_text(rows, row, 15, ret->instructions, sizeof(ret->instructions));
-	ret->reasoning_tokens = (uint64_t)pg_get_int(rows, row, 16);
-	ret->cost_nano = pg_get_int(rows, row, 17);
+	if (!pg_null(rows, row, 16))
+		decode_harness(rows, row, ret);
+	ret->reasoning_tokens = (uint64_t)pg_get_int(rows, row, 17);
+	ret->cost_nano = pg_get_int(rows, row, 18);
 	return pg_rows_check(rows, "session", e);
 }
 
@@ -55,7 +67,7 @@ int session_find_key(struct pg *pg, const struct client_request *key, struct ses
 		return -1;
 	if (pg_rows_count(rows) == 0)
 		return 0;
-	if (!pg_get_bool(rows, 0, 18))
+	if (!pg_get_bool(rows, 0, 19))
 		return err_set(e, STORE_KEY_REUSED,
 		               "this client request id was used before with another input");
 	*ret_found = true;
@@ -68,7 +80,7 @@ static int put_row(struct pg *pg, const struct session *in, const struct client_
 	return pg_exec(
 		pg,
 		"INSERT INTO app.session (" COLUMNS ", client_request, request_digest) "
-		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) "
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) "
 		"ON CONFLICT (client_request) DO NOTHING",
 		PG_PARAMS(pg_uuid(&in->id), pg_int((int64_t)in->created_ms),
 	                  pg_int((int64_t)in->updated_ms), pg_text(in->model), pg_text(in->effort),
@@ -77,6 +89,8 @@ static int put_row(struct pg *pg, const struct session *in, const struct client_
 	                  pg_int((int64_t)in->output_tokens), pg_int((int64_t)in->cached_tokens),
 	                  pg_text(in->approvals[0] ? in->approvals : "sandbox"),
 	                  pg_bool(in->planning), pg_text(in->credential), pg_text(in->instructions),
+	                  in->harness[0] ? pg_bytes(in->harness, strlen(in->harness))
+	                                 : pg_text(NULL),
 	                  pg_text(key ? key->id.text : NULL),
 	                  key ? pg_bytes(key->digest, sizeof(key->digest)) : pg_text(NULL)),
 		e);

@@ -8,6 +8,7 @@
 #define SESSION_CWD_MAX        4096 /* bytes */
 #define SESSION_CREDENTIAL_MAX 64   /* bytes */
 #define SESSION_TITLE_MAX      512  /* bytes */
+#define SESSION_HARNESS_MAX    4096 /* bytes */
 
 #define SESSION_INSTRUCTIONS_MAX 32768 /* bytes */
 
@@ -22,8 +23,9 @@ struct session {
 	char title[SESSION_TITLE_MAX + 1]; /* "" = none */
 	bool title_is_manual;
 	bool archived;
-	char approvals[16]; /* "sandbox" or "ask" */
-	bool planning;      /* only what reads is run */
+	char approvals[16];                    /* "sandbox" or "ask" */
+	bool planning;                         /* only what reads is run */
+	char harness[SESSION_HARNESS_MAX + 1]; /* its command as a JSON array; "" = it has none */
 	uint64_t input_tokens, output_tokens, cached_tokens;
 	char instructions[SESSION_INSTRUCTIONS_MAX + 1]; /* to the model; "" = none */
 	uint64_t reasoning_tokens; /* of output_tokens */

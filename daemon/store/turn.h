@@ -298,6 +298,7 @@ struct request_decision {
 	const char *value;         /* NULL = none */
 	const struct item *result; /* what the waiting call returns; NULL = it is still to run */
 	uint64_t now_ms;
+	bool withdrawn;       /* nobody waits for the decision any more; it is NULL then */
 	const bool *planning; /* what the session does from now on; NULL = as before */
 };
 
