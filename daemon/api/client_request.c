@@ -7,9 +7,21 @@
 #include <sodium.h>
 #include <string.h>
 
+#define DEEP_MAX ((size_t)1 << 20) /* bytes of an object as JSON */
+
 static void add(crypto_hash_sha256_state *hash, const void *data, size_t len)
 {
 	(void)crypto_hash_sha256_update(hash, data, len);
+}
+
+static void add_deep(crypto_hash_sha256_state *hash, const struct json *v)
+{
+	auto_buf struct buf text = BUF_INIT(DEEP_MAX);
+
+	json_write(v, &text);
+	add(hash, "o", 1);
+	add(hash, &(uint64_t){ text.len }, sizeof(uint64_t));
+	add(hash, text.data, text.len);
 }
 
 /* Each value says its type and length, so that no two lists of values look alike. */
@@ -18,6 +30,10 @@ static void add_value(crypto_hash_sha256_state *hash, const struct json *v)
 	bool text = v && json_type(v) == JSON_STRING;
 	int64_t number = text ? (int64_t)json_str_len(v) : v ? json_int(v) : 0;
 
+	if (v && json_type(v) == JSON_OBJECT) {
+		add_deep(hash, v);
+		return;
+	}
 	add(hash, !v ? "-" : text ? "s" : "i", 1);
 	add(hash, &number, sizeof(number));
 	if (text)

@@ -1,4 +1,5 @@
 #include "daemon/api/api.h"
+#include "daemon/api/engine.h"
 #include "daemon/api/events.h"
 #include "daemon/api/history.h"
 #include "daemon/api/requests.h"
@@ -102,6 +103,7 @@ const struct http_route *api_routes(void)
 		{ "GET", "/v1/turns", turns_list, 0 },
 		{ "GET", "/v1/turns/{id}", turns_show, 0 },
 		{ "GET", "/v1/turns/{id}/agents", agents_list, 0 },
+		{ "GET", "/v1/turns/{id}/lines", lines_list, 0 },
 		{ "GET", "/v1/turns/{id}/result", turns_result, 0 },
 		{ "POST", "/v1/turns/{id}/cancel", turns_end, HTTP_URGENT },
 		{ "GET", "/v1/requests", requests_list, 0 },

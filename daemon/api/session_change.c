@@ -83,10 +83,12 @@ void sessions_delete(const struct http_request *req, struct http_response *res, 
 
 	if (!api_no_body(req, res) || !read_id(req, res, &id))
 		return;
-	if (session_delete(api->store, api_tenant(req), &id, &e))
+	if (session_delete(api->store, api_tenant(req), &id, &e)) {
 		api_fail_about(req, res, "session", &e);
-	else
+	} else {
+		turns_forget_session(api->turns, &id);
 		res->status = 204;
+	}
 }
 
 /* -- fork ------------------------------------------------------------------------------- */

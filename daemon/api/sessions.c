@@ -3,6 +3,7 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "daemon/api/api.h"
+#include "daemon/api/engine.h"
 #include "daemon/model/model.h"
 
 #include <inttypes.h>
@@ -15,7 +16,7 @@
 
 struct json *api_session_json(const struct session *s)
 {
-	const struct model *m = model_find(s->model);
+	const struct model *m = s->harness[0] ? NULL : model_find(s->model);
 	struct json *o = json_new_object();
 
 	json_put_str(o, "id", s->id.text);
@@ -23,9 +24,10 @@ struct json *api_session_json(const struct session *s)
 	json_put_time(o, "updatedAt", s->updated_ms);
 	json_put_str(o, "provider", m ? m->provider : NULL);
 	json_put_str(o, "connection", m ? m->connection : NULL);
-	json_put_str(o, "model", s->model);
+	json_put_str(o, "model", s->harness[0] ? NULL : s->model);
 	json_put_str(o, "transportModel", m ? m->transport_model : NULL);
 	json_put_str(o, "dialect", m ? m->dialect : NULL);
+	json_put(o, "engine", engine_json(s));
 	json_put_str(o, "cwd", s->cwd);
 	json_put_str(o, "effort", s->effort);
 	json_put_str(o, "approvals", s->planning ? "plan" : s->approvals);
@@ -143,11 +145,25 @@ static void no_model(const struct http_request *req, struct http_response *res)
 	http_error(req, res, 503, "model_catalog_empty", "the operator lists no model for you");
 }
 
+/* It brings its own model, and asks in its own way before it does something. */
+static bool set_harness(const struct http_request *req, struct http_response *res,
+                        const struct json *model, struct session *s)
+{
+	(void)snprintf(s->model, sizeof(s->model), "harness");
+	if (!model)
+		return true;
+	http_error(req, res, 422, "invalid_engine", "model: a harness brings its own");
+	return false;
+}
+
 static bool set_place(const struct http_request *req, struct http_response *res,
                       const struct json *model, const struct json *cwd, struct session *s)
 {
 	const struct model *m = pick_model(req, model ? json_str(model) : NULL);
 
+	if (s->harness[0])
+		return set_harness(req, res, model, s) &&
+		       sessions_cwd(req, res, cwd ? json_str(cwd) : WORKSPACE, s->cwd);
 	if (!m) {
 		no_model(req, res);
 		return false;
@@ -191,6 +207,11 @@ static bool set_approvals(const struct http_request *req, struct http_response *
 		           registry_approvals_name(least), least == TENANT_ASK ? " or plan" : "");
 		return false;
 	}
+	if (s->harness[0] && chosen != TENANT_SANDBOX) {
+		http_error(req, res, 422, "invalid_approvals",
+		           "approvals: what a harness does is not asked about here; sandbox alone");
+		return false;
+	}
 	s->planning = chosen == TENANT_PLAN;
 	underneath = !s->planning ? chosen : least == TENANT_ASK ? least : TENANT_SANDBOX;
 	(void)snprintf(s->approvals, sizeof(s->approvals), "%s",
@@ -207,6 +228,7 @@ void sessions_create(const struct http_request *req, struct http_response *res, 
 		{ "title", JSON_STRING, false, true },
 		{ "approvals", JSON_STRING, false, true },
 		{ "instructions", JSON_STRING, false, true },
+		{ "engine", JSON_OBJECT, false, true },
 		{ "clientRequestId", JSON_STRING, false, true },
 	};
 	const struct json *v[ARRAY_LEN(fields)];
@@ -219,14 +241,14 @@ void sessions_create(const struct http_request *req, struct http_response *res, 
 	struct err e = ERR_INIT;
 
 	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc) ||
-	    !set_place(req, res, v[0], v[1], &s) || !set_words(req, res, v[2], v[3], &s) ||
-	    !set_approvals(req, res, v[4], &s) ||
+	    !engine_read(req, res, v[6], &s) || !set_place(req, res, v[0], v[1], &s) ||
+	    !set_words(req, res, v[2], v[3], &s) || !set_approvals(req, res, v[4], &s) ||
 	    !sessions_fits(req, res, "instructions", v[5], SESSION_INSTRUCTIONS_MAX))
 		return;
 	(void)snprintf(s.instructions, sizeof(s.instructions), "%s", v[5] ? json_str(v[5]) : "");
 	while (asked.n > 4 && !v[asked.n - 1])
 		asked.n--; /* the digest of a body without them is that of earlier releases */
-	if (!api_client_request(req, res, v[6], &asked, &room, &key))
+	if (!api_client_request(req, res, v[7], &asked, &room, &key))
 		return;
 	s.created_ms = s.updated_ms = clock_wall_ms();
 	if (session_insert(api->store, api_tenant(req), &s, key, &e))

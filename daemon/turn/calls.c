@@ -192,8 +192,7 @@ static int commit_request(struct run *r, const struct request *q, struct err *e)
 	return 0;
 }
 
-static enum round ask(struct run *r, const struct item *call, const struct request *q,
-                      struct err *e)
+enum round run_ask(struct run *r, const struct item *call, const struct request *q, struct err *e)
 {
 	if (turns_begin_wait(r->job, q, e))
 		return ROUND_FAILED;
@@ -229,7 +228,7 @@ static enum round ask_person(struct run *r, const struct item *call, struct err 
 	enum round round;
 
 	if (tool_question(call, &q, &refusal))
-		round = ask(r, call, &q, e);
+		round = run_ask(r, call, &q, e);
 	else
 		round = refuse_call(r, call, &refusal, e);
 	request_release(&q);
@@ -261,7 +260,7 @@ static enum round approve_call(struct run *r, const struct item *call, struct er
 		round = run_call(r, call, e);
 		break;
 	case APPROVAL_ASK:
-		round = ask(r, call, &q, e);
+		round = run_ask(r, call, &q, e);
 		break;
 	case APPROVAL_REFUSE:
 		round = refuse_call(r, call, &refusal, e);

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "daemon/harness/harness.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/run.h"
@@ -62,6 +63,7 @@ static void report_end(struct job *job, const struct turn_end *end)
 	struct err e = ERR_INIT;
 
 	turns_end_wait(job);
+	harness_forget_turn(job->turns->harnesses, &job->turn);
 	if (!atomic_exchange(&job->reported, true)) {
 		metric_count(METRIC_TURNS, end->state == TURN_COMPLETED ? METRIC_COMPLETED
 		                           : end->state == TURN_FAILED  ? METRIC_FAILED
@@ -146,6 +148,11 @@ static const struct failure {
 	{ TURNS_NOT_ATTACHED, "attachment_not_written", NULL },
 	{ MODEL_CONTEXT, "context_overflow", NULL },
 	{ MODEL_FAILED, "model_failed", NULL },
+	{ HARNESS_UNAVAILABLE, "harness_unavailable", NULL },
+	{ HARNESS_ENDED, "harness_ended", NULL },
+	{ HARNESS_LIMIT, "harness_limit", NULL },
+	{ HARNESS_REFUSED, "harness_refused", NULL },
+	{ HARNESS_INTERRUPTED, "harness_interrupted", NULL },
 	{ STORE_TENANT_FULL, "tenant_storage_full", NULL },
 	{ 0, "internal_error", "the server failed; its log names the cause beside this turn's id" },
 };

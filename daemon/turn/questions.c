@@ -134,6 +134,7 @@ static const char *say_plan_exit(const char *decision, const char *value, struct
 static const struct kind {
 	const char *tool;
 	const char *name; /* of the request */
+	/* NULL: no model asks so */
 	int (*read)(const struct item *call, struct request *request, struct tool_outcome *ret);
 	const char *(*say)(const char *decision, const char *value, struct buf *room);
 	const char *changes; /* the decision that begins or ends the planning */
@@ -142,12 +143,14 @@ static const struct kind {
 	{ "ask_user", "plan_question", read_question, say_answer, NULL, false },
 	{ "plan_enter", "plan_enter", read_plan_enter, say_plan_enter, "enter", true },
 	{ "plan_exit", "plan_exit", read_plan_exit, say_plan_exit, "approve", false },
+	{ "harness_ask", "harness_ask", NULL, say_answer, NULL, false },
+	{ "harness_confirm", "harness_confirm", NULL, say_answer, NULL, false },
 };
 
 static const struct kind *kind_of_tool(const struct item *call)
 {
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-		if (strcmp(kinds[i].tool, call->tool) == 0)
+		if (kinds[i].read && strcmp(kinds[i].tool, call->tool) == 0)
 			return &kinds[i];
 	return NULL;
 }
@@ -216,4 +219,10 @@ int tool_answered(const struct request *request, const char *decision, const cha
 int tool_expired(const struct request *request, struct item *ret, struct err *e)
 {
 	return make_result(request, "error: expired: nobody answered in time", ret, e);
+}
+
+int tool_withdrawn(const struct request *request, struct item *ret, struct err *e)
+{
+	return make_result(request, "error: withdrawn: the answer is not waited for any more", ret,
+	                   e);
 }

@@ -31,4 +31,7 @@ int tool_answered(const struct request *request, const char *decision, const cha
                   struct item *ret, struct err *e) must_check;
 int tool_expired(const struct request *request, struct item *ret, struct err *e) must_check;
 
+/* Of one whose answer nobody waits for any more. */
+int tool_withdrawn(const struct request *request, struct item *ret, struct err *e) must_check;
+
 #endif

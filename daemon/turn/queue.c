@@ -325,6 +325,7 @@ int waiter_add(struct turns *ts, struct lane *l, const struct request *q, struct
 	}
 	w->request = q->id;
 	w->expires_ms = q->expires_ms;
+	w->stirred = false;
 	if (w->expires_ms)
 		pthread_cond_signal(&ts->upkeep_due);
 	return 0;

@@ -22,6 +22,7 @@ struct waiter {
 	struct uuid request;
 	uint64_t expires_ms; /* wall clock; 0 = never */
 	uint64_t retry_ms;   /* monotonic: not before */
+	bool stirred;        /* what asked does not wait for the answer any more */
 };
 
 struct lane {
@@ -41,6 +42,7 @@ struct lane {
 
 struct turns {
 	struct turns_conf conf;
+	struct harnesses *harnesses;
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a job ended or moved, a cancel is done */
 	pthread_cond_t upkeep_due;

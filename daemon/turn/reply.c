@@ -27,10 +27,8 @@ static int result_of(const struct request *q, const struct answer *a, struct ite
 }
 
 static void tell(struct job *job, const struct uuid *request, const struct item *result,
-                 bool answered)
+                 const char *how)
 {
-	const char *how = answered ? "answered" : "expired";
-
 	turns_end_wait(job);
 	job_publish(job, "request.resolved", request_resolved_json(request, how));
 	if (result->body)
@@ -49,6 +47,24 @@ static bool is_committed(const struct job *job, const struct uuid *id, enum requ
 	done = now.state == wanted;
 	request_release(&now);
 	return done;
+}
+
+int reply_withdraw(struct job *job, const struct request *q, struct err *e)
+{
+	struct request_decision decision = { .withdrawn = true, .now_ms = clock_wall_ms() };
+	struct item result;
+	int rc;
+
+	if (tool_withdrawn(q, &result, e))
+		return -1;
+	decision.result = &result;
+	rc = request_answer(job->turns->conf.store, &job->tenant, &q->id, &decision, e);
+	if (rc && e->code == STORE_UNAVAILABLE && is_committed(job, &q->id, REQUEST_WITHDRAWN))
+		rc = 0;
+	if (rc == 0)
+		tell(job, &q->id, &result, "withdrawn");
+	free(result.body);
+	return rc;
 }
 
 int reply_commit(struct job *job, const struct request *q, const struct answer *a, struct err *e)
@@ -70,7 +86,7 @@ int reply_commit(struct job *job, const struct request *q, const struct answer *
 	    is_committed(job, &q->id, a ? REQUEST_ANSWERED : REQUEST_EXPIRED))
 		rc = 0;
 	if (rc == 0)
-		tell(job, &q->id, &result, a != NULL);
+		tell(job, &q->id, &result, a ? "answered" : "expired");
 	free(result.body);
 	return rc;
 }
@@ -82,7 +98,7 @@ static int tell_stored(struct job *job, const struct request *q, struct err *e)
 
 	if (result_of(q, q->state == REQUEST_ANSWERED ? &answer : NULL, &result, e))
 		return -1;
-	tell(job, &q->id, &result, q->state == REQUEST_ANSWERED);
+	tell(job, &q->id, &result, q->state == REQUEST_ANSWERED ? "answered" : "expired");
 	free(result.body);
 	return 0;
 }

@@ -15,6 +15,9 @@
 int reply_commit(struct job *job, const struct request *q, const struct answer *a, struct err *e)
 	must_check;
 
+/* As reply_commit(), of one whose answer nobody waits for any more: it is withdrawn. */
+int reply_withdraw(struct job *job, const struct request *q, struct err *e) must_check;
+
 /*
  * Before a turn goes on: when it waited, as far as is known here, publish the reply that
  * was committed and that nobody heard of.  Codes as of request_get().

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "daemon/turn/guard.h"
+#include "daemon/turn/harness.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/remote.h"
 
@@ -99,8 +100,7 @@ const struct engine engine_agent = { run_find_model, run_round, forget };
 /* Which one drives the turns of a session. */
 static const struct engine *engine_of(const struct session *session)
 {
-	(void)session;
-	return &engine_agent;
+	return session->harness[0] ? &engine_harness : &engine_agent;
 }
 
 static enum round prepare(struct run *r, struct err *e)

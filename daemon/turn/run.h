@@ -27,6 +27,7 @@ enum round {
 
 struct engine;
 struct mcp_tools;
+struct harness_run;
 
 struct run {
 	struct job *job;
@@ -37,10 +38,11 @@ struct run {
 	struct transcript transcript;
 	struct context context;
 	struct attached attached;
-	struct mcp_tools *remote;   /* remote.h; NULL = not asked for */
-	struct model_tool *offered; /* likewise */
-	bool placed;                /* what came with the turn is in the sandbox */
-	struct seen seen;           /* images of this run's results */
+	struct mcp_tools *remote;    /* remote.h; NULL = not asked for */
+	struct model_tool *offered;  /* likewise */
+	struct harness_run *harness; /* of its engine alone; NULL = not begun */
+	bool placed;                 /* what came with the turn is in the sandbox */
+	struct seen seen;            /* images of this run's results */
 
 	uint32_t starting; /* the call whose start we tried to commit and that we never ran; 0 =
 	                      none */
@@ -82,6 +84,9 @@ enum round run_place(struct run *r, struct err *e);
 enum round run_ask_model(struct run *r, struct err *e);
 
 /* -- calls.c -- */
+/* Put a request about a call; ROUND_OVER: the turn waits for a person. */
+enum round run_ask(struct run *r, const struct item *call, const struct request *q, struct err *e);
+
 enum round run_step_call(struct run *r, const struct item *call, struct err *e);
 
 /* -- finish.c -- */

@@ -3,6 +3,8 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "daemon/harness/harness.h"
+#include "daemon/turn/harness.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/reply.h"
 
@@ -55,10 +57,14 @@ static struct turns *turns_new(const struct turns_conf *conf)
 int turns_start(const struct turns_conf *conf, struct turns **ret, struct err *e)
 {
 	struct sweep sweep = { .turns = turns_new(conf) };
+	struct harnesses_conf harnesses = { .sandboxes = conf->sandboxes,
+		                            .stirred = harness_stirred };
 
 	if (!sweep.turns)
 		return err_set(e, ENOMEM, "no memory for the scheduler");
-	if (store_each_unfinished(conf->store, sweep_tenant, &sweep, e) ||
+	harnesses.ctx = sweep.turns;
+	if (harnesses_start(&harnesses, &sweep.turns->harnesses, e) ||
+	    store_each_unfinished(conf->store, sweep_tenant, &sweep, e) ||
 	    upkeep_start(sweep.turns, e)) {
 		turns_stop(&sweep.turns);
 		return err_wrap(e, "taking up unfinished turns");
@@ -321,6 +327,11 @@ static void free_lanes(struct turns *ts)
 	}
 }
 
+void turns_forget_session(struct turns *ts, const struct uuid *session)
+{
+	harness_forget_session(ts->harnesses, session);
+}
+
 void turns_stop(struct turns **tsp)
 {
 	struct turns *ts = *tsp;
@@ -337,6 +348,9 @@ void turns_stop(struct turns **tsp)
 	pthread_mutex_lock(&ts->lock);
 	while (ts->running || ts->cancels)
 		pthread_cond_wait(&ts->changed, &ts->lock);
+	pthread_mutex_unlock(&ts->lock);
+	harnesses_stop(&ts->harnesses); /* one may be stirred, which takes the lock */
+	pthread_mutex_lock(&ts->lock);
 	free_lanes(ts);
 	pthread_mutex_unlock(&ts->lock);
 	pthread_cond_destroy(&ts->changed);

@@ -95,6 +95,9 @@ struct turns_census {
 /* Of a tenant; NULL = of all. */
 void turns_count(struct turns *ts, const struct uuid *tenant, struct turns_census *ret);
 
+/* The session was deleted: what it has resident in the sandbox is asked to end. */
+void turns_forget_session(struct turns *ts, const struct uuid *session);
+
 /* Start nothing new and wait until nothing runs, at most that long.  True when nothing runs. */
 bool turns_drain(struct turns *ts, unsigned int seconds);
 

@@ -4,6 +4,8 @@
  */
 #include "common/clock.h"
 #include "common/log.h"
+#include "daemon/harness/harness.h"
+#include "daemon/turn/harness.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/reply.h"
 
@@ -69,7 +71,9 @@ static void take_up(void *ctx, const struct turn *t)
 static void take_up_request(void *ctx, const struct request *q)
 {
 	struct sweep *s = ctx;
+	bool lost = harness_asked(q) && !harness_has_run(s->turns->harnesses, &q->turn);
 	struct err e = ERR_INIT;
+	struct waiter *w;
 	struct lane *l;
 
 	pthread_mutex_lock(&s->turns->lock);
@@ -77,6 +81,9 @@ static void take_up_request(void *ctx, const struct request *q)
 	/* Counted, but never refused: it waits already. */
 	if (l && !job_find(s->turns, s->tenant, &q->turn) && waiter_add(s->turns, l, q, &e))
 		log_warn("tenant %s: %s", s->tenant->text, e.text);
+	w = l && lost ? waiter_find(l, &q->turn) : NULL;
+	if (w)
+		w->stirred = true;
 	pthread_mutex_unlock(&s->turns->lock);
 }
 
@@ -96,15 +103,15 @@ int upkeep_sweep(struct turns *ts, const struct uuid *tenant, struct err *e)
 
 /* -- requests that expire ------------------------------------------------------------------ */
 
-static int expire(struct job *job, const struct uuid *id, struct err *e)
+static int expire(struct job *job, const struct waiter *w, struct err *e)
 {
 	struct request q;
 	int rc;
 
-	if (request_get(job->turns->conf.store, &job->tenant, id, &q, e))
+	if (request_get(job->turns->conf.store, &job->tenant, &w->request, &q, e))
 		return -1;
 	job->session = q.session;
-	rc = reply_commit(job, &q, NULL, e);
+	rc = w->stirred ? reply_withdraw(job, &q, e) : reply_commit(job, &q, NULL, e);
 	request_release(&q);
 	return rc;
 }
@@ -130,7 +137,7 @@ static void expire_waiter(struct turns *ts, const struct uuid *tenant, const str
 	if (!ours)
 		return;
 	job->resumed = true;
-	rc = expire(job, &w->request, &e);
+	rc = expire(job, w, &e);
 	if (rc)
 		log_warn("request %s: %s", w->request.text, e.text);
 	if (rc == 0 || e.code != STORE_UNAVAILABLE)
@@ -162,14 +169,15 @@ static void look_at(struct lane *l, uint64_t mono, uint64_t wall, struct due *du
 	else if (l->doubt_until && l->doubt_next - mono < due->wait_ms)
 		due->wait_ms = l->doubt_next - mono;
 	for (struct waiter *w = l->waiters; w; w = w->next) {
-		if (!w->expires_ms)
+		if (!w->expires_ms && !w->stirred)
 			continue;
-		if (w->expires_ms <= wall && w->retry_ms <= mono) {
+		if ((w->stirred || w->expires_ms <= wall) && w->retry_ms <= mono) {
 			due->lane = l;
 			due->waiter = *w;
 			w->retry_ms = mono + PAUSE_MS;
 		} else {
-			uint64_t left = w->expires_ms > wall ? w->expires_ms - wall : PAUSE_MS;
+			bool later = !w->stirred && w->expires_ms > wall;
+			uint64_t left = later ? w->expires_ms - wall : PAUSE_MS;
 
 			due->wait_ms = left < due->wait_ms ? left : due->wait_ms;
 		}
