@@ -71,6 +71,7 @@ int harness_start_call(struct run *r, struct harness_call *c, struct err *e)
 
 int harness_finish_call(struct run *r, struct harness_call *c, struct item *result, struct err *e)
 {
+	auto_json struct json *details = NULL;
 	struct harness_run *h = r->harness;
 	unsigned int ms = RUN_RETRY_MS;
 	bool unsure = false;
@@ -85,7 +86,9 @@ int harness_finish_call(struct run *r, struct harness_call *c, struct item *resu
 	h->next++;
 	h->bytes += result->body_len;
 	c->item.call_state = CALL_DONE;
-	run_publish(r, "tool.finished", tell_result(&c->item, result, NULL));
+	details = json_new_object();
+	json_put_str(details, "reason", "done");
+	run_publish(r, "tool.finished", tell_result(&c->item, result, details));
 	return h->bytes > r->conf->max_turn_bytes ? too_large(r, e) : 0;
 }
 

@@ -190,6 +190,7 @@ int harness_end_round(struct run *r, struct err *e)
 {
 	struct harness_run *h = r->harness;
 	struct item items[HARNESS_CALLS_MAX + 1] = { { .seq = 0 } };
+	const struct model_answer none = { .input_tokens = 0 }; /* until the result */
 	struct turn_step step = { .items = items };
 	size_t n = 0;
 
@@ -210,7 +211,7 @@ int harness_end_round(struct run *r, struct err *e)
 		if (!h->calls[i].item.seq)
 			h->calls[i].item.seq = items[n++].seq;
 	run_publish(r, "agent.turn.finished",
-	            tell_answer(&r->job->turn, &items[step.count - 1], NULL));
+	            tell_answer(&r->job->turn, &items[step.count - 1], &none));
 	h->in_round = false;
 	buf_release(&h->text);
 	return 0;
@@ -266,12 +267,17 @@ static int finish(struct run *r, struct harness_call *c, const struct json *data
 	int rc;
 
 	result.body = strdup(text);
-	if (!result.body)
+	result.details = strdup("{\"reason\":\"done\"}");
+	if (!result.body || !result.details) {
+		free(result.body);
+		free(result.details);
 		return err_set(e, ENOMEM, "no memory for a result");
+	}
 	memcpy(result.call_id, c->item.call_id, sizeof(result.call_id));
 	memcpy(result.tool, c->item.tool, sizeof(result.tool));
 	rc = harness_finish_call(r, c, &result, e);
 	free(result.body);
+	free(result.details);
 	return rc;
 }
 
