@@ -183,8 +183,9 @@ static int64_t version_of(const struct message *m)
 
 struct message_abilities message_abilities(const struct message *m)
 {
-	struct message_abilities a = { .version = version_of(m),
-		                       .pid = json_int(json_get(m->doc, "pid")) };
+	struct message_abilities a = {
+		.hello = false, .op_id = false, .ping = false, .ask_id = false
+	};
 	const struct json *list = json_get(m->doc, "capabilities");
 	const struct {
 		const char *name;
@@ -194,6 +195,8 @@ struct message_abilities message_abilities(const struct message *m)
 		      { "ping", &a.ping },
 		      { "ask_id", &a.ask_id } };
 
+	a.version = version_of(m);
+	a.pid = json_int(json_get(m->doc, "pid"));
 	for (size_t i = 0; i < json_len(list); i++)
 		for (size_t k = 0; k < ARRAY_LEN(known); k++)
 			if (json_str(json_at(list, i)) &&

@@ -95,6 +95,10 @@ class Run:
     def log(self, message):
         self.line(type="log", message=message)
 
+    def logs(self, lines, size):
+        for _ in range(lines):
+            self.log("w" * size)
+
     def other(self, line):
         self.line(**line)
 
