@@ -197,7 +197,9 @@ def test_a_retry_takes_back_what_was_shown(acme, session):
     assert outcome.text == "right"
     assert kinds(outcome, "response.text.delta", "response.attempt.discarded") == [
         "response.text.delta", "response.attempt.discarded", "response.text.delta"]
-    assert [i["kind"] for i in items(acme, session)] == ["user", "assistant"]
+    turn = acme.call("GET", f"/v1/sessions/{session}/history")["data"][-1]["turn"]
+    assert [i["kind"] for i in turn["items"]] == ["user", "assistant"]
+    assert [i["text"] for i in turn["displayItems"]] == ["wrong"]
 
 
 def test_an_answer_that_was_not_streamed(acme, session):

@@ -181,28 +181,24 @@ static int64_t version_of(const struct message *m)
 	return HARNESS_PROTOCOL;
 }
 
-struct message_abilities message_abilities(const struct message *m)
+static bool is_able(const struct message *m, const char *ability)
 {
-	struct message_abilities a = {
-		.hello = false, .op_id = false, .ping = false, .ask_id = false
-	};
 	const struct json *list = json_get(m->doc, "capabilities");
-	const struct {
-		const char *name;
-		bool *has;
-	} known[] = { { "hello", &a.hello },
-		      { "op_id", &a.op_id },
-		      { "ping", &a.ping },
-		      { "ask_id", &a.ask_id } };
 
-	a.version = version_of(m);
-	a.pid = json_int(json_get(m->doc, "pid"));
 	for (size_t i = 0; i < json_len(list); i++)
-		for (size_t k = 0; k < ARRAY_LEN(known); k++)
-			if (json_str(json_at(list, i)) &&
-			    strcmp(json_str(json_at(list, i)), known[k].name) == 0)
-				*known[k].has = true;
-	return a;
+		if (json_str(json_at(list, i)) && strcmp(json_str(json_at(list, i)), ability) == 0)
+			return true;
+	return false;
+}
+
+void message_abilities(const struct message *m, struct message_abilities *ret)
+{
+	ret->version = version_of(m);
+	ret->pid = json_int(json_get(m->doc, "pid"));
+	ret->hello = is_able(m, "hello");
+	ret->op_id = is_able(m, "op_id");
+	ret->ping = is_able(m, "ping");
+	ret->ask_id = is_able(m, "ask_id");
 }
 
 /* -- writing ------------------------------------------------------------------------------ */

@@ -68,7 +68,7 @@ struct message_abilities {
 	bool ask_id;
 };
 
-struct message_abilities message_abilities(const struct message *m);
+void message_abilities(const struct message *m, struct message_abilities *ret);
 
 /* -- lines for the harness; op_id NULL = none.  A buffer that overflows has failed. -- */
 void message_put_submit(struct buf *out, const char *run_id, const char *prompt, const char *op_id);

@@ -187,22 +187,33 @@ static int unavailable(struct err *e)
 	return -1;
 }
 
+/* What is awaited, and for how long. */
+struct reply {
+	enum message_type type, other;
+	unsigned int ms;
+};
+
+static const struct reply ready = { MESSAGE_READY, MESSAGE_READY, PROCESS_READY_MS };
+static const struct reply hello = { MESSAGE_HELLO, MESSAGE_ERROR, PROCESS_REPLY_MS };
+static const struct reply pong = { MESSAGE_PONG, MESSAGE_PONG, PROCESS_REPLY_MS };
+
 /* Anything but a line while an answer is awaited. */
-static int no_answer(const struct process *p, enum process_event event, const char *what,
-                     unsigned int ms, struct err *e)
+static int no_answer(const struct process *p, enum process_event event, const struct reply *reply,
+                     struct err *e)
 {
 	if (event == PROCESS_CANCELLED)
 		return err_set(e, SANDBOX_CANCELLED, "cancelled");
 	if (event == PROCESS_ENDED)
 		return process_why(p, e);
-	return err_set(e, HARNESS_ENDED, "the harness said no \"%s\" within %u s", what, ms / 1000);
+	return err_set(e, HARNESS_ENDED, "the harness said no \"%s\" within %u s",
+	               message_type_name(reply->type), reply->ms / 1000);
 }
 
-/* The next line of that type, or of the other, within ms; other lines are passed over. */
-static int await(struct process *p, const struct cancel *cancel, enum message_type type,
-                 enum message_type other, unsigned int ms, struct message *ret, struct err *e)
+/* The next line that may be the reply; others are passed over. */
+static int await(struct process *p, const struct cancel *cancel, const struct reply *reply,
+                 struct message *ret, struct err *e)
 {
-	uint64_t deadline = clock_mono_ms() + ms;
+	uint64_t deadline = clock_mono_ms() + reply->ms;
 
 	for (;;) {
 		enum process_event event = clock_left_ms(deadline)
@@ -212,9 +223,9 @@ static int await(struct process *p, const struct cancel *cancel, enum message_ty
 		if (event == PROCESS_TOO_LONG)
 			continue;
 		if (event != PROCESS_LINE)
-			return no_answer(p, event, message_type_name(type), ms, e);
+			return no_answer(p, event, reply, e);
 		message_read(p->lines.text.data, p->lines.text.len, ret);
-		if (ret->type == type || ret->type == other)
+		if (ret->type == reply->type || ret->type == reply->other)
 			return 0;
 		message_release(ret);
 	}
@@ -234,6 +245,7 @@ static int say_hello(struct process *p, const struct cancel *cancel, struct err 
 {
 	auto_buf struct buf line = BUF_INIT(200);
 	auto_message struct message m = { .doc = NULL };
+	struct message_abilities said;
 	char op_id[HARNESS_OP_ID_LEN + 1];
 	struct err why = ERR_INIT;
 
@@ -241,7 +253,7 @@ static int say_hello(struct process *p, const struct cancel *cancel, struct err 
 	message_put_hello(&line, op_id);
 	if (process_send(p, &line, e))
 		return -1;
-	if (await(p, cancel, MESSAGE_HELLO, MESSAGE_ERROR, PROCESS_REPLY_MS, &m, &why)) {
+	if (await(p, cancel, &hello, &m, &why)) {
 		if (why.code == HARNESS_ENDED && !p->ended)
 			return 0;
 		*e = why;
@@ -250,16 +262,17 @@ static int say_hello(struct process *p, const struct cancel *cancel, struct err 
 	if (m.type == MESSAGE_ERROR)
 		return err_set(e, HARNESS_UNAVAILABLE, "the harness refused \"hello\": %.300s",
 		               m.text);
-	return check_version(message_abilities(&m).version, e);
+	message_abilities(&m, &said);
+	return check_version(said.version, e);
 }
 
 static int shake_hands(struct process *p, const struct cancel *cancel, struct err *e)
 {
 	auto_message struct message m = { .doc = NULL };
 
-	if (await(p, cancel, MESSAGE_READY, MESSAGE_READY, PROCESS_READY_MS, &m, e))
+	if (await(p, cancel, &ready, &m, e))
 		return -1;
-	p->can = message_abilities(&m);
+	message_abilities(&m, &p->can);
 	if (check_version(p->can.version, e))
 		return -1;
 	return p->can.hello ? say_hello(p, cancel, e) : 0;
@@ -298,7 +311,7 @@ int process_ping(struct process *p, struct cancel *cancel, struct err *e)
 	message_put_ping(&line, p->can.op_id ? op_id : NULL);
 	if (process_send(p, &line, e))
 		return -1;
-	return await(p, cancel, MESSAGE_PONG, MESSAGE_PONG, PROCESS_REPLY_MS, &m, e);
+	return await(p, cancel, &pong, &m, e);
 }
 
 /* -- for whoever watches many ------------------------------------------------------------- */

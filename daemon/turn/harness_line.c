@@ -77,9 +77,7 @@ static enum round on_compact(struct run *r, const struct json *data, struct err 
 static enum round on_retry(struct run *r, const struct json *data, struct err *e)
 {
 	(void)data;
-	(void)e;
-	harness_discard(r);
-	return ROUND_AGAIN;
+	return did(harness_discard(r, e));
 }
 
 static enum round on_error(struct run *r, const struct json *data, struct err *e)
@@ -314,8 +312,7 @@ static int show_answer(struct run *r, const char *answer, struct err *e)
 
 	if (!len || (h->text.len == len && memcmp(h->text.data, answer, len) == 0))
 		return 0;
-	harness_discard(r);
-	return harness_say(r, answer, len, e);
+	return harness_discard(r, e) ? -1 : harness_say(r, answer, len, e);
 }
 
 static int commit_answer(struct run *r, struct err *e)

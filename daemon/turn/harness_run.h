@@ -99,7 +99,7 @@ void harness_warn(const struct run *r, const char *fmt, ...) printf_like(2, 3);
 int harness_say(struct run *r, const char *text, size_t len, struct err *e) must_check;
 void harness_begin_round(struct run *r);
 int harness_end_round(struct run *r, struct err *e) must_check; /* commit text and calls */
-void harness_discard(struct run *r); /* what was said since the last commit */
+int harness_discard(struct run *r, struct err *e) must_check;   /* what no round has committed */
 int harness_tool_names(struct run *r, const struct json *data, struct err *e) must_check;
 int harness_tool_calls(struct run *r, const struct json *data, struct err *e) must_check;
 int harness_tool_runs(struct run *r, const struct json *data, struct err *e) must_check;

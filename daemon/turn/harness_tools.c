@@ -4,6 +4,7 @@
  * arguments, "tool_running" and "tool" that one begins and ends.  Any of these may be
  * missing, and the order of the first two does not count.
  */
+#include "common/fd.h"
 #include "common/utf8.h"
 #include "daemon/tool/output.h"
 #include "daemon/turn/harness_run.h"
@@ -66,36 +67,50 @@ static void remove_call(struct harness_run *h, size_t i)
 	memmove(&h->calls[i], &h->calls[i + 1], (h->call_count - i) * sizeof(h->calls[i]));
 }
 
-void harness_discard(struct run *r)
+int harness_discard(struct run *r, struct err *e)
 {
 	struct harness_run *h = r->harness;
+	char details[] = "{\"reason\":\"retry\"}";
+	struct item item = { .kind = ITEM_DISCARDED,
+		             .details = details,
+		             .total_bytes = h->text.len,
+		             .body = h->text.data,
+		             .body_len = h->text.len };
+	struct turn_step step = { .items = &item, .count = 1 };
 	struct json *data;
 
 	for (size_t i = h->call_count; i-- > 0;)
 		if (!h->calls[i].item.seq)
 			remove_call(h, i);
 	if (!h->text.len)
-		return;
+		return 0;
+	if (harness_commit(r, &step, e))
+		return -1;
 	buf_release(&h->text);
 	data = json_new_object();
 	json_put_str(data, "reason", "retry");
 	json_put_bool(data, "displayOnly", true);
 	run_publish(r, "response.attempt.discarded", data);
+	return 0;
 }
 
 /* NULL when there are too many, or for want of memory: such a use is told of by its line alone. */
 static struct harness_call *add_call(struct harness_run *h, const char *name)
 {
-	struct harness_call *c = &h->calls[h->call_count];
-	char *body = h->call_count < HARNESS_CALLS_MAX ? strdup("{}") : NULL;
+	auto_buf struct buf none = BUF_INIT(8);
 	size_t len = strlen(name);
+	struct harness_call *c;
 
-	if (!body)
+	if (h->call_count == HARNESS_CALLS_MAX)
 		return NULL;
+	c = &h->calls[h->call_count];
 	*c = (struct harness_call){ .item = { .kind = ITEM_TOOL_CALL,
-		                              .call_state = CALL_PENDING,
-		                              .body = body,
-		                              .body_len = strlen(body) } };
+		                              .call_state = CALL_PENDING } };
+	buf_adds(&none, "{}");
+	c->item.body = buf_take(&none);
+	if (!c->item.body)
+		return NULL;
+	c->item.body_len = strlen(c->item.body);
 	len = len < sizeof(c->item.tool) ? len : utf8_whole(name, sizeof(c->item.tool) - 1);
 	memcpy(c->item.tool, name, len);
 	harness_call_id(h, c->item.call_id, sizeof(c->item.call_id));
@@ -189,11 +204,13 @@ int harness_tool_calls(struct run *r, const struct json *data, struct err *e)
 int harness_end_round(struct run *r, struct err *e)
 {
 	struct harness_run *h = r->harness;
-	struct item items[HARNESS_CALLS_MAX + 1] = { { .seq = 0 } };
+	auto_free struct item *items = calloc(h->call_count + 1, sizeof(*items));
 	const struct model_answer none = { .input_tokens = 0 }; /* until the result */
 	struct turn_step step = { .items = items };
 	size_t n = 0;
 
+	if (!items)
+		return err_set(e, ENOMEM, "no memory for what was said");
 	if (h->text.len)
 		items[n++] = (struct item){ .kind = ITEM_ASSISTANT,
 			                    .body = h->text.data,
