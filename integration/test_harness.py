@@ -88,6 +88,8 @@ def test_engines_that_are_refused(acme, engine, status, code):
 def test_what_does_not_go_with_a_harness(acme):
     engine = {"kind": "harness", "command": ["x"]}
     acme.call("POST", "/v1/sessions", {"engine": engine, "model": "demo"}, 422, "invalid_engine")
+    acme.call("POST", "/v1/sessions", {"engine": engine, "instructions": "be brief"}, 422,
+              "invalid_engine")
     for approvals in ("ask", "plan"):
         acme.call("POST", "/v1/sessions", {"engine": engine, "approvals": approvals}, 422,
                   "invalid_approvals")

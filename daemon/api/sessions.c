@@ -145,14 +145,14 @@ static void no_model(const struct http_request *req, struct http_response *res)
 	http_error(req, res, 503, "model_catalog_empty", "the operator lists no model for you");
 }
 
-/* It brings its own model, and asks in its own way before it does something. */
-static bool set_harness(const struct http_request *req, struct http_response *res,
-                        const struct json *model, struct session *s)
+/* It brings its own model, and what that is told. */
+static bool fits_harness(const struct http_request *req, struct http_response *res,
+                         const struct json *const *v, const struct session *s)
 {
-	(void)snprintf(s->model, sizeof(s->model), "harness");
-	if (!model)
+	if (!s->harness[0] || (!v[0] && !v[5]))
 		return true;
-	http_error(req, res, 422, "invalid_engine", "model: a harness brings its own");
+	http_error(req, res, 422, "invalid_engine", "%s: a harness brings its own",
+	           v[0] ? "model" : "instructions");
 	return false;
 }
 
@@ -161,15 +161,13 @@ static bool set_place(const struct http_request *req, struct http_response *res,
 {
 	const struct model *m = pick_model(req, model ? json_str(model) : NULL);
 
-	if (s->harness[0])
-		return set_harness(req, res, model, s) &&
-		       sessions_cwd(req, res, cwd ? json_str(cwd) : WORKSPACE, s->cwd);
-	if (!m) {
+	if (!m && !s->harness[0]) {
 		no_model(req, res);
 		return false;
 	}
-	(void)snprintf(s->model, sizeof(s->model), "%s", m->id);
-	(void)snprintf(s->credential, sizeof(s->credential), "%s", m->credential);
+	(void)snprintf(s->model, sizeof(s->model), "%s", s->harness[0] ? "harness" : m->id);
+	(void)snprintf(s->credential, sizeof(s->credential), "%s",
+	               s->harness[0] ? "" : m->credential);
 	return sessions_cwd(req, res, cwd ? json_str(cwd) : WORKSPACE, s->cwd);
 }
 
@@ -241,8 +239,9 @@ void sessions_create(const struct http_request *req, struct http_response *res, 
 	struct err e = ERR_INIT;
 
 	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc) ||
-	    !engine_read(req, res, v[6], &s) || !set_place(req, res, v[0], v[1], &s) ||
-	    !set_words(req, res, v[2], v[3], &s) || !set_approvals(req, res, v[4], &s) ||
+	    !engine_read(req, res, v[6], &s) || !fits_harness(req, res, v, &s) ||
+	    !set_place(req, res, v[0], v[1], &s) || !set_words(req, res, v[2], v[3], &s) ||
+	    !set_approvals(req, res, v[4], &s) ||
 	    !sessions_fits(req, res, "instructions", v[5], SESSION_INSTRUCTIONS_MAX))
 		return;
 	(void)snprintf(s.instructions, sizeof(s.instructions), "%s", v[5] ? json_str(v[5]) : "");

@@ -5,9 +5,7 @@
 #define DAEMON_SANDBOX_EXEC_H
 
 #include "daemon/sandbox/call.h"
-
-/* Fill in the payload of START.  SANDBOX_INVALID. */
-int exec_put_start(struct json *start, const struct exec_spec *spec, struct err *e) must_check;
+#include "daemon/sandbox/outputs.h"
 
 /* ctx of exec_take(), which counts what came. */
 struct exec_output {
