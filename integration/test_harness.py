@@ -289,7 +289,7 @@ def test_more_sessions_than_a_tenant_has_processes(make_daemon):
     """Who was idle for the longest time makes room; when nobody is, there is none.
 
     It takes the time that as many processes need to begin."""
-    daemon = make_daemon(("acme",)).start(max_running_turns_per_tenant=32)
+    daemon = make_daemon(("acme",)).start(max_running_turns=64, max_running_turns_per_tenant=32)
     install(daemon, "acme")
     client = daemon.client("acme")
     workspace = daemon.tenants["acme"].workspace
