@@ -140,7 +140,8 @@ def test_a_turn(acme, session):
     assert data(outcome, "harness.todos") == [{"todos": [{"content": "one", "status": "done"}]}]
     assert [d["output"] for d in outcome.finished] == ["bin\n", ""]
     assert data(outcome, "agent.turn.finished")[-1]["usage"] == {
-        "inputTokens": 11, "outputTokens": 7, "cachedTokens": 0}
+        "inputTokens": 11, "outputTokens": 7, "cachedTokens": 0, "reasoningTokens": 0,
+        "cost": None}
     shown = items(acme, session)
     assert [i["kind"] for i in shown] == ["user", "assistant", "tool_call", "tool_call",
                                           "tool_result", "tool_result", "assistant"]

@@ -5,8 +5,6 @@
 
 #include <stdlib.h>
 
-#define TOKENS_MAX INT64_C(9007199254740991) /* what JSON numbers hold exactly */
-
 struct keeping {
 	struct store *store;
 	struct tenant_db *db;
@@ -96,32 +94,20 @@ int harness_lines_list(struct store *s, const struct uuid *tenant, struct harnes
 
 struct counting {
 	const struct uuid *turn;
-	uint64_t input, output;
+	const struct turn_step *step;
 };
-
-static int64_t tokens(uint64_t n)
-{
-	return n < (uint64_t)TOKENS_MAX ? (int64_t)n : TOKENS_MAX;
-}
 
 static int count(struct pg *pg, void *ctx, struct err *e)
 {
 	const struct counting *c = ctx;
-	int n = pg_exec(pg,
-	                "UPDATE app.session SET input_tokens = least(input_tokens + $2, $4), "
-	                "output_tokens = least(output_tokens + $3, $4) "
-	                "WHERE id = (SELECT session FROM app.turn WHERE id = $1)",
-	                PG_PARAMS(pg_uuid(c->turn), pg_int(tokens(c->input)),
-	                          pg_int(tokens(c->output)), pg_int(TOKENS_MAX)),
-	                e);
 
-	return n < 0 ? -1 : 0;
+	return item_count_tokens(pg, c->turn, c->step, e);
 }
 
 int harness_count_tokens(struct store *s, const struct uuid *tenant, const struct uuid *turn,
-                         uint64_t input, uint64_t output, struct err *e)
+                         const struct turn_step *step, struct err *e)
 {
-	struct counting c = { turn, input, output };
+	struct counting c = { turn, step };
 
 	return tenant_transaction(s, tenant, count, &c, e);
 }

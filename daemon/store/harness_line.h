@@ -32,8 +32,8 @@ int harness_lines_list(struct store *s, const struct uuid *tenant, struct harnes
                        void (*fn)(void *ctx, const struct harness_line *line), void *ctx,
                        struct err *e) must_check;
 
-/* Count tokens for the turn's session, whatever the turn's state. */
+/* Count what a step used for the turn and its session, whatever the turn's state. */
 int harness_count_tokens(struct store *s, const struct uuid *tenant, const struct uuid *turn,
-                         uint64_t input, uint64_t output, struct err *e) must_check;
+                         const struct turn_step *step, struct err *e) must_check;
 
 #endif

@@ -48,7 +48,7 @@ static int commit_question(struct run *r, const char *prompt, const struct json 
 	struct harness_run *h = r->harness;
 	auto_buf struct buf body = BUF_INIT(4 * REQUEST_MAX);
 	auto_json struct json *o = json_new_object();
-	struct turn_step step = { .items = ret, .count = 1 };
+	struct turn_step step = { .items = ret, .count = 1, .cost_nano = -1 };
 
 	json_put_str(o, "question", prompt);
 	json_put(o, "options", json_copy(options));

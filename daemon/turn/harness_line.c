@@ -325,9 +325,11 @@ static int commit_answer(struct run *r, struct err *e)
 	struct turn_step step = { .items = &item,
 		                  .count = 1,
 		                  .input_tokens = h->usage.input,
-		                  .output_tokens = h->usage.output };
+		                  .output_tokens = h->usage.output,
+		                  .cost_nano = -1 };
 	const struct model_answer usage = { .input_tokens = h->usage.input,
-		                            .output_tokens = h->usage.output };
+		                            .output_tokens = h->usage.output,
+		                            .cost_nano = -1 };
 
 	harness_begin_round(r);
 	if (harness_flush(r, e) || harness_commit(r, &step, e))
@@ -368,14 +370,14 @@ void harness_save(struct run *r)
 		                  .count = h->text.len ? 1 : 0,
 		                  .input_tokens = h->usage.input,
 		                  .output_tokens = h->usage.output,
+		                  .cost_nano = -1,
 		                  .first = h->next };
 	struct err e = ERR_INIT;
 
 	if (harness_flush(r, &e) && e.code == STORE_UNAVAILABLE)
 		return;
 	if (turn_append(r->conf->store, &r->job->tenant, &r->job->turn, &step, &e) &&
-	    e.code == STORE_CONFLICT && (h->usage.input || h->usage.output) &&
-	    harness_count_tokens(r->conf->store, &r->job->tenant, &r->job->turn, h->usage.input,
-	                         h->usage.output, &e))
+	    e.code == STORE_CONFLICT &&
+	    harness_count_tokens(r->conf->store, &r->job->tenant, &r->job->turn, &step, &e))
 		log_warn("turn %s: its tokens are not counted: %s", r->job->turn.text, e.text);
 }

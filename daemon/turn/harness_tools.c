@@ -76,7 +76,7 @@ int harness_discard(struct run *r, struct err *e)
 		             .total_bytes = h->text.len,
 		             .body = h->text.data,
 		             .body_len = h->text.len };
-	struct turn_step step = { .items = &item, .count = 1 };
+	struct turn_step step = { .items = &item, .count = 1, .cost_nano = -1 };
 	struct json *data;
 
 	for (size_t i = h->call_count; i-- > 0;)
@@ -205,8 +205,8 @@ int harness_end_round(struct run *r, struct err *e)
 {
 	struct harness_run *h = r->harness;
 	auto_free struct item *items = calloc(h->call_count + 1, sizeof(*items));
-	const struct model_answer none = { .input_tokens = 0 }; /* until the result */
-	struct turn_step step = { .items = items };
+	const struct model_answer none = { .cost_nano = -1 }; /* until the result */
+	struct turn_step step = { .items = items, .cost_nano = -1 };
 	size_t n = 0;
 
 	if (!items)
