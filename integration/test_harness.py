@@ -6,9 +6,10 @@ import time
 
 import pytest
 
+from daemon import AS_SERVICE
 from harness import command, install, open_session, script
 from test_approvals import answer, asked
-from world import eventually
+from world import eventually, output_of
 
 MIB = 1 << 20
 
@@ -93,6 +94,22 @@ def test_what_does_not_go_with_a_harness(acme):
     for approvals in ("ask", "plan"):
         acme.call("POST", "/v1/sessions", {"engine": engine, "approvals": approvals}, 422,
                   "invalid_approvals")
+
+
+def test_an_operator_who_wants_to_be_asked(make_daemon):
+    """Then no harness runs, also in sessions from before."""
+    daemon = make_daemon(("acme",)).start()
+    install(daemon, "acme")
+    client, entry = daemon.client("acme"), daemon.tenants["acme"].entry()
+    session = open_session(client)
+    assert client.run(session, "hi").status == "completed"
+    daemon.write_registry({"version": 1, "tenants": [{**entry, "approvals": "ask"}]})
+    output_of(*AS_SERVICE, f"{daemon.world.programs}/cloisterd", "reload",
+              f"--state={daemon.state}")
+    engine = {"kind": "harness", "command": command()}
+    client.call("POST", "/v1/sessions", {"engine": engine}, 422, "invalid_approvals")
+    outcome = client.run(session, "hi")
+    assert (outcome.status, outcome.error["code"]) == ("failed", "harness_unavailable")
 
 
 def test_a_command_at_its_bounds(acme):
