@@ -21,7 +21,7 @@ Q := $(if $(V),,@)
 
 # -- what is built ------------------------------------------------------------
 programs := cloisterd cloister-runner cloister-guest
-dirs.cloisterd := daemon daemon/api daemon/status daemon/turn daemon/harness daemon/tool daemon/mcp \
+dirs.cloisterd := daemon daemon/api daemon/status daemon/turn daemon/harness daemon/setup daemon/tool daemon/mcp \
 	daemon/model daemon/doctor daemon/sandbox daemon/launcher daemon/event daemon/tenant daemon/http daemon/store \
 	daemon/confine daemon/metrics common
 dirs.cloister-runner := runner common

@@ -73,6 +73,9 @@ static const struct option_row rows[] = {
 	     .help = "local mode: the bearer token (default: CLOISTER_TOKEN, or none)"),
 	PATH("metrics-token-file", "FILE", metrics_token_file,
 	     .help = "the bearer token for GET /metrics (default: there is no /metrics)"),
+	{ .name = "allow-http-repositories", .kind = KIND_FLAG, AT(allow_http_repositories),
+	  .help = "sessions may begin with a repository at http://, where anybody on the way "
+	          "reads credentials and changes code" },
 	{ .name = "allow-remote", .kind = KIND_FLAG, AT(allow_remote),
 	  .help = "local mode: --host may be another address than 127.0.0.1 or ::1" },
 	{ .name = "cors-origin", .value = "ORIGIN", .kind = KIND_ORIGINS, AT(cors_origins),

@@ -61,6 +61,7 @@ struct options {
 	char *models;
 	char *mcp;                 /* also of check; NULL = the built-in one alone */
 	unsigned int allow_remote; /* 1 = yes */
+	unsigned int allow_http_repositories;
 	const char *boundary;      /* "service" or "development" */
 	unsigned int port;         /* 0 = any free one */
 	unsigned int log_level;    /* enum log_level */

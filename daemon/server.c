@@ -42,6 +42,7 @@ struct server {
 	struct bus *bus;
 	struct sandboxes *sandboxes;
 	struct mcp *mcp; /* NULL = no MCP servers */
+	struct setups *setups;
 	struct turns *turns;
 	struct api api;
 	struct status_of status;
@@ -155,6 +156,18 @@ static int start_state(struct server *s, const char *socket_dir, struct err *e)
 	return bus_new(&bus, &s->bus, e);
 }
 
+static int start_setups(struct server *s, struct err *e)
+{
+	const struct setups_conf setups = {
+		.store = s->store,
+		.sandboxes = s->sandboxes,
+		.bus = s->bus,
+		.allow_http = s->conf->options->allow_http_repositories,
+	};
+
+	return setups_start(&setups, &s->setups, e);
+}
+
 static int start_work(struct server *s, struct err *e)
 {
 	const struct options *o = s->conf->options;
@@ -180,9 +193,10 @@ static int start_work(struct server *s, struct err *e)
 		.proof_ms = PROOF_MS,
 	};
 
-	if (sandboxes_start(&sandboxes, &s->sandboxes, e))
+	if (sandboxes_start(&sandboxes, &s->sandboxes, e) || start_setups(s, e))
 		return -1;
 	turns.store = s->store;
+	turns.setups = s->setups;
 	turns.bus = s->bus;
 	turns.mcp = s->mcp;
 	turns.roster = s->roster;
@@ -242,7 +256,8 @@ static int start_http(struct server *s, struct err *e)
 		                        o->max_active_sandboxes,
 		                        o->max_event_streams,
 		                        clock_mono_ms() };
-	s->api = (struct api){ s->roster, s->store, s->turns, s->bus, o->boundary, &s->status };
+	s->api = (struct api){ s->roster, s->store,    s->turns,  s->bus,
+		               s->setups, o->boundary, &s->status };
 	if (s->conf->operator_digest) {
 		memcpy(s->api.operator_digest, s->conf->operator_digest, TOKEN_DIGEST);
 		http.is_operator = api_is_operator;
@@ -277,6 +292,7 @@ static void stop(struct server *s)
 		http_stop(&s->http); /* first: its handlers use what follows */
 	if (s->turns)
 		turns_stop(&s->turns);
+	setups_stop(&s->setups);
 	if (s->sandboxes)
 		sandboxes_stop(&s->sandboxes);
 	if (s->bus)

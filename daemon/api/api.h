@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "daemon/event/bus.h"
 #include "daemon/http/http.h"
+#include "daemon/setup/setups.h"
 #include "daemon/status/status.h"
 #include "daemon/store/session.h"
 #include "daemon/store/turn.h"
@@ -22,6 +23,7 @@ struct api {
 	struct store *store;
 	struct turns *turns;
 	struct bus *bus;
+	struct setups *setups;
 	const char *boundary; /* profile, for /readyz */
 	const struct status_of *status;
 	unsigned char operator_digest[TOKEN_DIGEST]; /* of the token for /metrics */

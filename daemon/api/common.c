@@ -23,6 +23,8 @@ static const struct {
 	{ BUS_TENANT_LIMIT, 429, "tenant_event_subscriber_limit", true },
 	{ TURNS_QUEUE_FULL, 429, "turn_queue_full", true },
 	{ TURNS_TENANT_QUEUE_FULL, 429, "tenant_turn_queue_full", true },
+	{ SETUPS_FULL, 429, "setup_limit", true },
+	{ SETUPS_STOPPING, 503, "server_stopping", true },
 	{ TURNS_STOPPING, 503, "server_stopping", true },
 	{ TURNS_BAD_DECISION, 422, "invalid_decision", false },
 };

@@ -4,6 +4,7 @@
 #include "daemon/api/history.h"
 #include "daemon/api/requests.h"
 #include "daemon/api/sessions.h"
+#include "daemon/api/setup.h"
 #include "daemon/api/turns.h"
 #include "daemon/model/model.h"
 
@@ -98,6 +99,7 @@ const struct http_route *api_routes(void)
 		{ "PATCH", "/v1/sessions/{id}", sessions_change, HTTP_DRAINS },
 		{ "DELETE", "/v1/sessions/{id}", sessions_delete, HTTP_DRAINS },
 		{ "POST", "/v1/sessions/{id}/fork", sessions_fork, HTTP_DRAINS },
+		{ "POST", "/v1/sessions/{id}/setup", sessions_setup, HTTP_DRAINS },
 		{ "GET", "/v1/sessions/{id}/history", history_show, 0 },
 		{ "POST", "/v1/sessions/{id}/turns", turns_create, HTTP_DRAINS },
 		{ "GET", "/v1/turns", turns_list, 0 },

@@ -87,6 +87,7 @@ void sessions_delete(const struct http_request *req, struct http_response *res, 
 		api_fail_about(req, res, "session", &e);
 	} else {
 		turns_forget_session(api->turns, &id);
+		setups_forget(api->setups, api_tenant(req), &id);
 		res->status = 204;
 	}
 }

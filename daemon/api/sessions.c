@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "daemon/api/api.h"
 #include "daemon/api/engine.h"
+#include "daemon/api/setup.h"
 #include "daemon/model/model.h"
 
 #include <inttypes.h>
@@ -38,6 +39,10 @@ struct json *api_session_json(const struct session *s)
 	json_put(o, "usage",
 	         usage_json(s->input_tokens, s->output_tokens, s->cached_tokens,
 	                    s->reasoning_tokens, s->cost_nano));
+	if (s->setup.state != SETUP_NONE)
+		json_put(o, "repository", setup_json(&s->setup));
+	else
+		json_put_null(o, "repository");
 	return o;
 }
 
@@ -217,6 +222,29 @@ static bool set_approvals(const struct http_request *req, struct http_response *
 	return true;
 }
 
+/* Store the session and begin with its repository, if it has one. */
+static void insert(const struct http_request *req, struct http_response *res, struct api *api,
+                   struct session *s, const struct client_request *key,
+                   const struct setup_credential *credential)
+{
+	struct setup_job *place = NULL;
+	struct err e = ERR_INIT;
+
+	if (s->setup.state != SETUP_NONE && setups_take(api->setups, api_tenant(req), &place, &e)) {
+		api_fail(req, res, &e);
+		return;
+	}
+	if (session_insert(api->store, api_tenant(req), s, key, &e)) {
+		api_fail(req, res, &e);
+	} else {
+		/* Also when it was there already, and nobody knows who works on it. */
+		if (place && setup_is_open(&s->setup))
+			setups_run(&place, &s->id, credential);
+		api_json(res, 201, api_session_json(s));
+	}
+	setups_drop(&place);
+}
+
 void sessions_create(const struct http_request *req, struct http_response *res, void *ctx)
 {
 	static const struct json_field fields[] = {
@@ -227,33 +255,34 @@ void sessions_create(const struct http_request *req, struct http_response *res, 
 		{ "approvals", JSON_STRING, false, true },
 		{ "instructions", JSON_STRING, false, true },
 		{ "engine", JSON_OBJECT, false, true },
+		{ "repository", JSON_OBJECT, false, true },
 		{ "clientRequestId", JSON_STRING, false, true },
 	};
 	const struct json *v[ARRAY_LEN(fields)];
-	struct api_asked asked = { "session", "", v, ARRAY_LEN(fields) - 1 };
+	char subject[SETUP_SUBJECT_SIZE];
+	struct api_asked asked = { "session", subject, v, ARRAY_LEN(fields) - 2 };
 	const struct client_request *key = NULL;
 	auto_json struct json *doc = NULL;
 	struct client_request room;
+	struct setup_credential credential;
 	struct api *api = ctx;
 	struct session s = { .id = uuid_new() };
-	struct err e = ERR_INIT;
 
 	if (!api_body(req, res, fields, ARRAY_LEN(fields), v, &doc) ||
 	    !engine_read(req, res, v[6], &s) || !fits_harness(req, res, v, &s) ||
 	    !set_place(req, res, v[0], v[1], &s) || !set_words(req, res, v[2], v[3], &s) ||
 	    !set_approvals(req, res, v[4], &s) ||
-	    !sessions_fits(req, res, "instructions", v[5], SESSION_INSTRUCTIONS_MAX))
+	    !sessions_fits(req, res, "instructions", v[5], SESSION_INSTRUCTIONS_MAX) ||
+	    !setup_read(req, res, api, &(struct setup_wish){ v[7], v[1] }, &s, &credential))
 		return;
 	(void)snprintf(s.instructions, sizeof(s.instructions), "%s", v[5] ? json_str(v[5]) : "");
 	while (asked.n > 4 && !v[asked.n - 1])
 		asked.n--; /* the digest of a body without them is that of earlier releases */
-	if (!api_client_request(req, res, v[7], &asked, &room, &key))
+	setup_subject(&s.setup, subject);
+	if (!api_client_request(req, res, v[8], &asked, &room, &key))
 		return;
 	s.created_ms = s.updated_ms = clock_wall_ms();
-	if (session_insert(api->store, api_tenant(req), &s, key, &e))
-		api_fail(req, res, &e);
-	else
-		api_json(res, 201, api_session_json(&s));
+	insert(req, res, api, &s, key, credential.password ? &credential : NULL);
 }
 
 /* -- show and list ---------------------------------------------------------------------- */

@@ -38,9 +38,24 @@ static void stop_waiting(struct call *c)
 void call_refuse(struct call *c, int code, const char *why)
 {
 	stop_waiting(c);
+	if (c->sb->alone == c)
+		c->sb->alone = NULL;
 	c->state = CALL_REFUSED;
 	(void)err_set(&c->refusal, code, "%s", why);
 	call_wake(c);
+}
+
+/* From when one wants to be alone nobody else enters, so that its turn comes. */
+static bool may_enter(struct call *c)
+{
+	struct sandbox *sb = c->sb;
+
+	if (sb->alone && sb->alone != c)
+		return false;
+	if (!c->alone)
+		return true;
+	sb->alone = c;
+	return !sandbox_has_work(sb);
 }
 
 void call_admit(struct call *c)
@@ -48,6 +63,8 @@ void call_admit(struct call *c)
 	struct sandbox *sb = c->sb;
 	size_t slot = 0;
 
+	if (!may_enter(c))
+		return;
 	while (slot < FRAME_CALLS_MAX && sb->calls[slot])
 		slot++;
 	if (slot == FRAME_CALLS_MAX || sandbox_backlog(sb) > OUT_START_MAX) {
@@ -79,8 +96,21 @@ static void leave_slot(struct call *c, enum call_state state)
 	else if (!sandbox_has_work(sb))
 		sb->idle_since = clock_mono_ms();
 	c->resting = false;
+	if (sb->alone == c)
+		sb->alone = NULL;
 	c->state = state;
 	call_wake(c);
+}
+
+/* Let in who waited for somebody's end. */
+void sandbox_admit(struct sandbox *sb)
+{
+	struct call *next;
+
+	for (struct call *c = sb->waiting; c && sb->state == STATE_RUNNING; c = next) {
+		next = c->next;
+		call_admit(c);
+	}
 }
 
 void call_doom(struct call *c)
@@ -169,6 +199,7 @@ static int take_exit(struct call *c, const struct frame *f, struct err *e)
 	if (buf_failed(&c->exit))
 		return err_set(e, ENOMEM, "no memory for the result of a call");
 	leave_slot(c, CALL_EXITED);
+	sandbox_admit(c->sb);
 	return 0;
 }
 
@@ -243,9 +274,27 @@ static enum call_state state_of(struct call *c)
 static void give_up_waiting(struct call *c, int code, const char *why)
 {
 	pthread_mutex_lock(&c->pool->lock);
-	if (c->state == CALL_WAITING)
+	if (c->state == CALL_WAITING) {
 		call_refuse(c, code, why);
+		sandbox_admit(c->sb);
+	}
 	pthread_mutex_unlock(&c->pool->lock);
+}
+
+/* The time to wait for a start is over. */
+static void end_waiting(struct call *c)
+{
+	bool runs;
+
+	pthread_mutex_lock(&c->pool->lock);
+	runs = c->sb->state == STATE_RUNNING;
+	pthread_mutex_unlock(&c->pool->lock);
+	if (!runs)
+		give_up_waiting(c, SANDBOX_START_FAILED,
+		                "the sandbox before this one has not ended yet");
+	else if (c->alone)
+		give_up_waiting(c, SANDBOX_BUSY,
+		                "other commands are running in the sandbox, and did not end");
 }
 
 bool call_sleep(const struct call *c, const struct cancel *cancel, int timeout_ms)
@@ -265,16 +314,18 @@ bool call_sleep(const struct call *c, const struct cancel *cancel, int timeout_m
 static int wait_open(struct call *c, const struct call_plan *plan, struct err *e)
 {
 	const struct sandboxes *pool = c->pool;
-	uint64_t deadline = clock_mono_ms() + ENDING_MS + pool->conf.start_timeout_ms +
-	                    2 * (uint64_t)CAUSE_WAIT_MS;
+	const uint64_t patience =
+		ENDING_MS + pool->conf.start_timeout_ms + 2 * (uint64_t)CAUSE_WAIT_MS;
+	uint64_t deadline = clock_mono_ms() + patience;
 
 	while (state_of(c) == CALL_WAITING) {
 		if (call_sleep(c, plan->cancel, clock_left_ms(deadline)))
 			give_up_waiting(c, SANDBOX_CANCELLED,
 			                "cancelled before the sandbox was ready");
-		else if (!clock_left_ms(deadline))
-			give_up_waiting(c, SANDBOX_START_FAILED,
-			                "the sandbox before this one has not ended yet");
+		if (clock_left_ms(deadline))
+			continue;
+		end_waiting(c);
+		deadline = clock_mono_ms() + patience; /* for who waits for one that is alone */
 	}
 	if (state_of(c) == CALL_REFUSED) {
 		*e = c->refusal;
@@ -292,6 +343,7 @@ int call_open(struct call *c, const struct sandbox_use *use, const struct call_p
 		return err_set(e, SANDBOX_CANCELLED, "cancelled before it began");
 	if (prepare(c, plan, e) < 0)
 		return -1;
+	c->alone = use->alone;
 	pthread_mutex_lock(&use->sandboxes->lock);
 	joined = join(c, use->sandboxes, use->tenant, e);
 	pthread_mutex_unlock(&use->sandboxes->lock);

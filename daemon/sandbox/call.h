@@ -32,6 +32,7 @@ struct call {
 	uint64_t id;          /* on the wire; 0 until opened */
 	unsigned int streams; /* output allowed: bit 0 stdout, bit 1 stderr */
 	bool has_input;       /* END is not sent with START */
+	bool alone;           /* runs while no other does */
 	struct buf start;     /* payload of START */
 	struct err refusal;
 	enum exec_reason loss; /* EXEC_LOST, or what the host says ended the sandbox */
@@ -132,7 +133,8 @@ int call_result(struct call *c, const struct call_plan *plan, struct call_exit *
 int call_lie(struct call *c, const char *reason, struct err *e);
 
 /* -- for the link thread and the life of a sandbox, all (locked) ----------------------------- */
-void call_admit(struct call *c);                             /* waiting -> open or refused */
+/* waiting -> open or refused, or as it is, when it or another has to be alone */
+void call_admit(struct call *c);
 void call_refuse(struct call *c, int code, const char *why); /* waiting -> refused */
 void call_doom(struct call *c);                              /* open -> doomed */
 void call_lose(struct call *c, enum exec_reason loss);       /* open or doomed -> lost */

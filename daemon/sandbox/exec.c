@@ -222,6 +222,9 @@ static int run_exec(const struct sandbox_use *use, const struct exec_spec *spec,
 		                  .streams = 3,
 		                  .take = exec_take,
 		                  .ctx = &out,
+		                  .has_input = spec->input_len > 0,
+		                  .input = spec->input,
+		                  .input_len = spec->input_len,
 		                  .timeout_ms = spec->timeout_ms };
 
 	*ret = (struct exec_result){ .reason = EXEC_LOST, .code = -1 };

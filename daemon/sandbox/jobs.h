@@ -70,6 +70,8 @@ struct job {
 	struct cancel *cancel;
 	int tenant;
 	unsigned int sink_delay_ms;
+	bool alone;
+	const char *input;
 	/* out */
 	atomic_size_t taken;
 	size_t head_len;
@@ -98,10 +100,12 @@ static inline void take(void *ctx, int stream, const char *data, size_t len)
 static inline void job_run(struct job *j)
 {
 	const struct uuid id = tenant(j->tenant);
-	const struct sandbox_use use = { boxes, &id, j->cancel };
+	const struct sandbox_use use = { boxes, &id, j->cancel, j->alone };
 	const struct exec_spec spec = { .shell = j->shell,
 		                        .cwd = "/",
-		                        .timeout_ms = j->timeout_ms };
+		                        .timeout_ms = j->timeout_ms,
+		                        .input = j->input,
+		                        .input_len = j->input ? strlen(j->input) : 0 };
 	const struct output_sink sink = { take, j };
 	uint64_t began = clock_mono_ms();
 

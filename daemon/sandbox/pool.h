@@ -81,6 +81,7 @@ struct sandbox {
 	struct call *calls[FRAME_CALLS_MAX]; /* open calls; the slot is the low byte of their id */
 	unsigned int open;
 	unsigned int resting; /* of the open ones, those that are no work */
+	struct call *alone;   /* it runs alone, or waits for the end of the others to do so */
 	uint64_t calls_made;
 	uint64_t idle_since;  /* monotonic ms, meaningful while it has no work */
 	uint64_t quiet_since; /* monotonic ms of the last bytes from the guest */
@@ -123,6 +124,9 @@ static inline bool sandbox_has_work(const struct sandbox *sb)
 
 /* (locked) The sandbox of a tenant, made when it is not known yet; NULL = no memory. */
 struct sandbox *pool_find(struct sandboxes *pool, const struct uuid *tenant);
+
+/* (locked) Let in the calls that waited for the end of others, as far as they may. */
+void sandbox_admit(struct sandbox *sb);
 
 /* (locked) Send START for a stopped sandbox; when that fails, its waiters are told. */
 void sandbox_begin(struct sandbox *sb);

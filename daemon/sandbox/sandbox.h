@@ -92,6 +92,12 @@ struct sandbox_use {
 	struct sandboxes *sandboxes;
 	const struct uuid *tenant;
 	struct cancel *cancel; /* NULL = cannot be cancelled */
+	/*
+	 * No other call runs meanwhile: it waits for those that are open, and those that come
+	 * wait for its end.  SANDBOX_BUSY when the open ones do not end.  What commands left
+	 * running goes on.
+	 */
+	bool alone;
 };
 
 /* Takes output as it comes, in the thread that made the call.  stream: 1 or 2. */
@@ -118,6 +124,8 @@ struct exec_spec {
 	const char *cwd;
 	uint64_t timeout_ms; /* 0 = none */
 	uint64_t keep;       /* output of more bytes stays readable in the sandbox; 0 = none does */
+	const char *input;   /* standard input */
+	size_t input_len;
 };
 
 #define SANDBOX_OUTPUT_ID 32 /* bytes of the id of an output that is kept */
@@ -133,7 +141,7 @@ struct exec_result {
 };
 
 /*
- * Run a command with empty standard input.  0 when it was started, whatever became
+ * Run a command.  0 when it was started, whatever became
  * of it (see reason); -1 when nothing was run.
  * A cancel is answered within 2 s: by the guest, or by ending the sandbox.
  */

@@ -170,6 +170,7 @@ void stream_rest(struct stream *s, bool rest)
 		sb->resting += rest ? 1 : -1U;
 		if (!sandbox_has_work(sb))
 			sb->idle_since = clock_mono_ms();
+		sandbox_admit(sb); /* one that wants to be alone may have waited for this */
 	}
 	pthread_mutex_unlock(&c->pool->lock);
 }

@@ -122,6 +122,21 @@ int session_find_key(struct pg *pg, const struct client_request *key, struct ses
 int session_read(struct pg *pg, const struct uuid *id, struct session *ret, struct err *e)
 	must_check;
 
+/* -- setup.c -- */
+#define SETUP_UNFINISHED "setup_state IN ('pending', 'running')"
+/* Of app.session LEFT JOIN app.setup, for setup_decode(). */
+#define SETUP_COLUMNS                                                          \
+	"coalesce(setup_state, ''), coalesce(url, ''), coalesce(ref, ''), "    \
+	"coalesce(branch, ''), coalesce(private, false), coalesce(head, ''), " \
+	"coalesce(setup_code, ''), coalesce(setup_error, '')"
+
+int setup_decode(struct pg_rows *rows, int row, int column, struct setup *ret, struct err *e)
+	must_check;
+
+/* Insert it as pending. */
+int setup_put(struct pg *pg, const struct uuid *session, const struct setup *in, struct err *e)
+	must_check;
+
 #define TURN_UNFINISHED "state IN ('queued', 'running', 'waiting_for_input')"
 
 /* STORE_NOT_FOUND when there is no such turn. */

@@ -15,6 +15,9 @@
 /* Of what only counting changes. */
 #define COUNTED ", reasoning_tokens, coalesce(cost_nano, -1)"
 
+#define SELECT "SELECT " COLUMNS COUNTED ", " SETUP_COLUMNS
+#define FROM   " FROM app.session LEFT JOIN app.setup ON session = id "
+
 /* -- reading -- */
 
 static void decode_harness(struct pg_rows *rows, int row, struct session *ret)
@@ -48,6 +51,8 @@ static int decode(struct pg_rows *rows, int row, struct session *ret, struct err
 		decode_harness(rows, row, ret);
 	ret->reasoning_tokens = (uint64_t)pg_get_int(rows, row, 17);
 	ret->cost_nano = pg_get_int(rows, row, 18);
+	if (setup_decode(rows, row, 19, &ret->setup, e) < 0)
+		return -1;
 	return pg_rows_check(rows, "session", e);
 }
 
@@ -59,15 +64,13 @@ int session_find_key(struct pg *pg, const struct client_request *key, struct ses
 	auto_rows struct pg_rows *rows = NULL;
 
 	*ret_found = false;
-	if (pg_query(pg,
-	             "SELECT " COLUMNS COUNTED ", request_digest = $2 FROM app.session "
-	             "WHERE client_request = $1",
+	if (pg_query(pg, SELECT ", request_digest = $2" FROM "WHERE client_request = $1",
 	             PG_PARAMS(pg_uuid(&key->id), pg_bytes(key->digest, sizeof(key->digest))),
 	             &rows, e) < 0)
 		return -1;
 	if (pg_rows_count(rows) == 0)
 		return 0;
-	if (!pg_get_bool(rows, 0, 19))
+	if (!pg_get_bool(rows, 0, 27))
 		return err_set(e, STORE_KEY_REUSED,
 		               "this client request id was used before with another input");
 	*ret_found = true;
@@ -103,6 +106,8 @@ int session_put(struct pg *pg, struct session *io, const struct client_request *
 	int n = put_row(pg, io, key, e);
 
 	*ret_existing = false;
+	if (n > 0 && io->setup.state != SETUP_NONE)
+		return setup_put(pg, &io->id, &io->setup, e);
 	if (n != 0)
 		return n < 0 ? -1 : 0;
 	if (session_find_key(pg, key, io, ret_existing, e) < 0)
@@ -140,9 +145,15 @@ int session_insert(struct store *s, const struct uuid *tenant, struct session *i
                    const struct client_request *key, struct err *e)
 {
 	struct insertion c = { .store = s, .in = io, .key = key };
+	bool unfinished = io->setup.state != SETUP_NONE;
+	int rc;
 
-	if (tenant_db_get(s, tenant, &c.db, e) < 0 ||
-	    db_transaction(s->pool, &c.db->key, insert, &c, e) < 0)
+	if (unfinished ? mark_begin(s, tenant, &c.db, e) : tenant_db_get(s, tenant, &c.db, e))
+		return -1;
+	rc = db_transaction(s->pool, &c.db->key, insert, &c, e);
+	if (unfinished)
+		mark_end(c.db);
+	if (rc < 0)
 		return -1;
 	*io = c.out;
 	return 0;
@@ -154,8 +165,7 @@ int session_read(struct pg *pg, const struct uuid *id, struct session *ret, stru
 {
 	auto_rows struct pg_rows *rows = NULL;
 
-	if (pg_query(pg, "SELECT " COLUMNS COUNTED " FROM app.session WHERE id = $1",
-	             PG_PARAMS(pg_uuid(id)), &rows, e) < 0)
+	if (pg_query(pg, SELECT FROM "WHERE id = $1", PG_PARAMS(pg_uuid(id)), &rows, e) < 0)
 		return -1;
 	if (pg_rows_count(rows) == 0)
 		return err_set(e, STORE_NOT_FOUND, "there is no session %s", id->text);
@@ -167,8 +177,7 @@ int session_get(struct store *s, const struct uuid *tenant, const struct uuid *i
 {
 	auto_rows struct pg_rows *rows = NULL;
 	struct session found;
-	const struct query q = { "SELECT " COLUMNS COUNTED " FROM app.session WHERE id = $1",
-		                 PG_PARAMS(pg_uuid(id)) };
+	const struct query q = { SELECT FROM "WHERE id = $1", PG_PARAMS(pg_uuid(id)) };
 
 	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
 		return -1;
@@ -202,12 +211,12 @@ static int select_page(struct store *s, const struct uuid *tenant, const struct 
 		pg_int(first ? 0 : (int64_t)page->after->updated_ms),
 		pg_text(first ? NULL : page->after->id.text),
 	};
-	char sql[400];
+	char sql[800];
 	const struct query q = { sql, params, first ? 1 : 3 };
 
 	(void)snprintf(sql, sizeof(sql),
-	               "SELECT " COLUMNS COUNTED " FROM app.session WHERE %s%s "
-	               "ORDER BY updated_ms DESC, id DESC LIMIT $1",
+	               SELECT FROM "WHERE %s%s "
+	                           "ORDER BY updated_ms DESC, id DESC LIMIT $1",
 	               condition(page->filter),
 	               first ? "" : " AND (updated_ms, id) < ($2, $3::uuid)");
 	return tenant_rows(s, tenant, &q, ret, e);

@@ -2,7 +2,7 @@
 #ifndef DAEMON_STORE_SESSION_H
 #define DAEMON_STORE_SESSION_H
 
-#include "daemon/store/store.h"
+#include "daemon/store/setup.h"
 
 #define SESSION_MODEL_MAX      128  /* bytes */
 #define SESSION_CWD_MAX        4096 /* bytes */
@@ -28,8 +28,9 @@ struct session {
 	char harness[SESSION_HARNESS_MAX + 1]; /* its command as a JSON array; "" = it has none */
 	uint64_t input_tokens, output_tokens, cached_tokens;
 	char instructions[SESSION_INSTRUCTIONS_MAX + 1]; /* to the model; "" = none */
-	uint64_t reasoning_tokens; /* of output_tokens */
-	int64_t cost_nano;         /* billionths of the prices' currency; -1 = not known */
+	uint64_t reasoning_tokens;                       /* of output_tokens */
+	int64_t cost_nano; /* billionths of the prices' currency; -1 = not known */
+	struct setup setup;
 };
 
 /* What makes a request happen once, however often it is sent. */
@@ -39,8 +40,9 @@ struct client_request {
 };
 
 /*
- * Insert; id and times are set by the caller.  When key (NULL = none) is known with the
- * same digest, *io becomes the session that it made; with another: STORE_KEY_REUSED.
+ * Insert; id and times are set by the caller, and when it begins with a repository that (the
+ * set-up is pending then, and the tenant marked as unfinished before).  When key (NULL = none) is
+ * known with the same digest, *io becomes the session that it made; with another: STORE_KEY_REUSED.
  * STORE_TENANT_FULL.
  */
 int session_insert(struct store *s, const struct uuid *tenant, struct session *io,

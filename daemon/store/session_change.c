@@ -199,6 +199,7 @@ static void inherit(struct job *j, struct session *source)
 	source->created_ms = j->in->created_ms;
 	source->updated_ms = j->in->updated_ms;
 	source->archived = false;
+	source->setup = (struct setup){ .state = SETUP_NONE };
 	source->input_tokens = source->output_tokens = source->cached_tokens = 0;
 	source->reasoning_tokens = 0;
 	source->cost_nano = -1;

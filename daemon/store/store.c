@@ -185,7 +185,9 @@ void mark_end(struct tenant_db *db)
 static int settle_locked(struct store *s, struct tenant_db *db, struct err *e)
 {
 	auto_rows struct pg_rows *rows = NULL;
-	const struct query q = { "SELECT FROM app.turn WHERE " TURN_UNFINISHED " LIMIT 1",
+	const struct query q = { "(SELECT FROM app.turn WHERE " TURN_UNFINISHED " LIMIT 1) "
+		                 "UNION ALL (SELECT FROM app.setup WHERE " SETUP_UNFINISHED
+		                 " LIMIT 1)",
 		                 PG_NO_PARAMS };
 
 	if (db_rows(s->pool, &db->key, &q, &rows, e) < 0)

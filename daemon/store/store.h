@@ -61,7 +61,7 @@ struct store_use store_connections(const struct store *s);
 int store_ping(struct store *s, struct err *e) must_check;
 
 /*
- * Tenants with a turn that is not terminal, as the control database has them
+ * Tenants with a turn or a set-up that is not over, as the control database has them
  * marked: calls fn for each.  The mark is committed before the tenant's own
  * commit and removed after its last terminal state, so it may be stale, never missing.
  */
@@ -79,7 +79,7 @@ int store_purge(struct store *s, const struct uuid *tenant, struct err *e) must_
 void store_readmit(struct store *s, bool (*declared)(void *ctx, const struct uuid *tenant),
                    void *ctx);
 
-/* Remove the mark if no turn of the tenant is unfinished. */
+/* Remove the mark if no turn and no set-up of the tenant is unfinished. */
 int store_settle(struct store *s, const struct uuid *tenant, struct err *e) must_check;
 
 #endif

@@ -147,6 +147,7 @@ static const struct failure {
 	{ TURNS_LOOP, "loop_detected", NULL },
 	{ TURNS_NOT_ATTACHED, "attachment_not_written", NULL },
 	{ MODEL_CONTEXT, "context_overflow", NULL },
+	{ SETUPS_FAILED, "setup_failed", NULL },
 	{ MODEL_FAILED, "model_failed", NULL },
 	{ HARNESS_UNAVAILABLE, "harness_unavailable", NULL },
 	{ HARNESS_ENDED, "harness_ended", NULL },

@@ -98,6 +98,18 @@ enum round run_find_model(struct run *r, struct err *e)
 	return find_model(r, e) ? ROUND_FAILED : ROUND_AGAIN;
 }
 
+/* What the session begins with has to be there before its first turn goes on. */
+static enum round await_repository(struct run *r, struct err *e)
+{
+	enum setup_state state = r->session.setup.state;
+
+	if (state == SETUP_NONE || state == SETUP_READY || !r->conf->setups ||
+	    setups_wait(r->conf->setups, &r->job->tenant, &r->job->session, &r->job->cancel, e) ==
+	            0)
+		return ROUND_AGAIN;
+	return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
+}
+
 enum round run_prepare(struct run *r, struct err *e)
 {
 	const struct turns_conf *c = r->conf;
@@ -110,5 +122,5 @@ enum round run_prepare(struct run *r, struct err *e)
 	/* Also in sessions that were opened before the operator wanted it. */
 	if (c->roster && roster_asks(c->roster, &r->job->tenant))
 		(void)snprintf(r->session.approvals, sizeof(r->session.approvals), "ask");
-	return ROUND_AGAIN;
+	return await_repository(r, e);
 }

@@ -13,6 +13,7 @@
 
 #include "daemon/event/bus.h"
 #include "daemon/sandbox/sandbox.h"
+#include "daemon/setup/setups.h"
 #include "daemon/store/session.h"
 #include "daemon/store/turn.h"
 #include "daemon/tenant/roster.h"
@@ -37,6 +38,7 @@ struct turns_conf {
 	struct sandboxes *sandboxes;
 	struct bus *bus;
 	struct mcp *mcp;       /* NULL = no MCP servers */
+	struct setups *setups; /* NULL = no session has a repository */
 	struct roster *roster; /* which models tenants may use; NULL = all */
 	unsigned int max_running;
 	unsigned int max_running_tenant;
