@@ -35,7 +35,7 @@ static int split(struct text *t, const struct buf *old, struct err *e)
 		n += *c == '\n';
 	t->open = old->len && end[-1] != '\n';
 	t->count = n + t->open;
-	t->lines = malloc((t->count + 1) * sizeof(*t->lines));
+	t->lines = calloc(t->count + 1, sizeof(*t->lines));
 	if (!t->lines)
 		return err_set(e, ENOMEM, "no memory for a patch");
 	for (n = 0; n < t->count; n++) {
