@@ -23,27 +23,10 @@ const char *message_type_name(enum message_type type)
 
 /* -- reading ------------------------------------------------------------------------------ */
 
-/* Before it is parsed: how many values it has at most. */
-static bool has_few_values(const char *line, size_t len)
-{
-	bool in_string = false;
-	size_t values = 1;
-
-	for (size_t i = 0; i < len; i++) {
-		if (line[i] == '"')
-			in_string = !in_string;
-		else if (in_string)
-			i += line[i] == '\\';
-		else
-			values += line[i] == ',' || line[i] == '[' || line[i] == '{';
-	}
-	return values <= HARNESS_VALUES_MAX;
-}
-
 static int parse(const char *line, size_t len, struct message *m)
 {
-	if (!has_few_values(line, len))
-		return err_set(&m->why, EINVAL, "more than %d values", HARNESS_VALUES_MAX);
+	if (json_too_many(line, len))
+		return err_set(&m->why, EINVAL, "more than %d values", JSON_VALUES_MAX);
 	if (json_parse(line, len, &m->doc, &m->why))
 		return -1;
 	if (json_type(m->doc) != JSON_OBJECT)

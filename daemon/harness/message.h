@@ -20,9 +20,6 @@
 #define HARNESS_PROTOCOL   1
 #define HARNESS_RUN_ID_MAX 64 /* bytes */
 #define HARNESS_OP_ID_LEN  12 /* hex digits */
-#define HARNESS_VALUES_MAX                                                     \
-	65536 /* in one line: memory for a tree of them is many times its text \
-	       */
 
 enum message_type {
 	MESSAGE_MALFORMED, /* no JSON object with a type, or a field of a wrong type */
