@@ -70,7 +70,8 @@ static int commit_question(struct run *r, const char *prompt, const struct json 
 	return 0;
 }
 
-static enum round put_request(struct run *r, const struct json *options, char *text, struct err *e)
+static enum round put_request(struct run *r, const struct json *options, struct buf *text,
+                              struct err *e)
 {
 	struct harness_run *h = r->harness;
 	const char *prompt = ask_text(&h->asking.ask, h->asking.next);
@@ -78,12 +79,12 @@ static enum round put_request(struct run *r, const struct json *options, char *t
 	struct request q = { .id = uuid_new(),
 		             .turn = r->job->turn,
 		             .session = r->job->session,
-		             .created_ms = clock_wall_ms(),
-		             .options = text };
+		             .created_ms = clock_wall_ms() };
 	enum round round = ROUND_FAILED;
 
+	q.options = buf_take(text);
 	q.prompt = strdup(prompt);
-	if (!q.prompt)
+	if (!q.prompt || !q.options)
 		(void)err_set(e, ENOMEM, "no memory for a question");
 	else if (commit_question(r, prompt, options, &call, e) == 0) {
 		q.call_seq = h->asking.seq = call.seq;
@@ -110,7 +111,7 @@ static enum round put_next(struct run *r, struct err *e)
 		json_write(options, &text);
 		if (!buf_failed(&text) &&
 		    text.len + strlen(ask_text(&a->ask, a->next)) <= REQUEST_MAX)
-			return put_request(r, options, buf_take(&text), e);
+			return put_request(r, options, &text, e);
 		harness_warn(r,
 		             "a question of the harness is larger than 64 KiB; it was "
 		             "answered \"%s\"",
