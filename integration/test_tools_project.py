@@ -1,4 +1,4 @@
-"""Thirty turns of one session in which a model, whose answers are scripted, makes a small
+"""Tools under a model whose answers are scripted. Thirty turns of one session in which a model, whose answers are scripted, makes a small
 program in C: it writes, edits, patches, builds and tests in the sandbox. What is there in the
 end is compared with what these turns should have made, computed here."""
 
@@ -164,11 +164,11 @@ def dealt(project):
         dealt.turns += 1
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def daemon(world, provider):
     daemon = Daemon(world, ("acme",))
-    model = entry("coder", "chat-completions", provider.url, contextWindow=1000000)
-    daemon.start(models=declare(daemon, model))
+    coder = entry("coder", "chat-completions", provider.url, contextWindow=1000000)
+    daemon.start(models=declare(daemon, coder, {**coder, "id": "seer", "images": True}))
     yield daemon
     assert daemon.stop() == 0, daemon.log()[-4000:]
     world.daemons.remove(daemon)
@@ -199,3 +199,26 @@ def test_thirty_turns_make_a_program(daemon, provider):
             assert wanted in output, (call, output)
     assert dealt.turns == TURNS
     assert tree(daemon.tenants["acme"].workspace) == project.files
+
+
+PNG = ("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5E"
+       "rkJggg==")
+
+
+@pytest.mark.parametrize("model", ["seer", "coder"])
+def test_a_model_that_sees_is_shown_an_image(daemon, provider, model):
+    client = daemon.client("acme")
+    session = client.session(model=model)
+    provider.will(Call(*sh(f"echo {PNG} | base64 -d >/tmp/image")))
+    assert client.run(session, "make it").status == "completed"
+    provider.will(Call("read_file", {"path": "/tmp/image"}))
+    outcome = client.watch(session, "look at it")
+    sees = model == "seer"
+    assert outcome.finished[-1]["imageCount"] == (1 if sees else 0)
+    assert outcome.details["image"]["shown"] is sees
+    before, after = (r.raw.count(f"data:image/png;base64,{PNG}".encode())
+                     for r in provider.requests)
+    assert (before, after) == (0, 1 if sees else 0)
+    provider.will()
+    assert client.run(session, "and now").status == "completed"
+    assert b"data:image/png" not in provider.requests[0].raw  # that turn is over
