@@ -187,7 +187,7 @@ static void expect_refused(const char *image, size_t len, const char *reason)
 #define CREDENTIALS ((size_t)69) /* bytes of one */
 #define DIGEST      (CREDENTIAL + UUID_TEXT_LEN + 1)
 #define MODEL       (CREDENTIAL + 4 * CREDENTIALS)
-#define SERVER      (MODEL + 2 * (TENANT_MODEL_MAX + 1))
+#define SERVER      (MODEL + 2UL * (TENANT_MODEL_MAX + 1))
 
 static void takes_nothing_else(void **state)
 {
