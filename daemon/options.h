@@ -62,11 +62,11 @@ struct options {
 	char *mcp;                 /* also of check; NULL = the built-in one alone */
 	unsigned int allow_remote; /* 1 = yes */
 	unsigned int allow_http_repositories;
-	const char *boundary;      /* "service" or "development" */
-	unsigned int port;         /* 0 = any free one */
-	unsigned int log_level;    /* enum log_level */
-	unsigned int log_format;   /* enum log_format */
-	unsigned int confine;      /* enum confine_mode */
+	const char *boundary;    /* "service" or "development" */
+	unsigned int port;       /* 0 = any free one */
+	unsigned int log_level;  /* enum log_level */
+	unsigned int log_format; /* enum log_format */
+	unsigned int confine;    /* enum confine_mode */
 	unsigned int drain_seconds;
 	unsigned int sandbox_idle_seconds;
 	unsigned int max_active_sandboxes;
