@@ -96,6 +96,7 @@ static void bounds_of_a_patch(void **state)
 	memcpy(text + PATCH_TEXT_MAX - sizeof(tail) + 1, tail, sizeof(tail));
 	assert_int_equal(patch_parse(text, PATCH_TEXT_MAX, &p, &e), 0);
 	assert_int_equal(p.line_count, 1);
+	patch_release(&p);
 	text[PATCH_TEXT_MAX] = '\n';
 	expect_fault(text, "a patch has at most");
 	assert_int_equal(
