@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 			check_lines(&p, &p.sections[i], text, len);
 			if (p.sections[i].kind != PATCH_DELETE)
-				(void)patch_apply(&p, &p.sections[i], &old, &out, &e);
+				(void)!patch_apply(&p, &p.sections[i], &old, &out, &e);
 		}
 	} else {
 		demand(e.text[0]);

@@ -39,7 +39,7 @@ static struct answer_part *last_of(struct answer *a, enum item_kind kind)
 static struct answer_part *begin(struct answer *a, enum item_kind kind)
 {
 	size_t room = ANSWER_PARTS_MAX - (kind == ITEM_TOOL_CALL ? 0 : READER_CALLS_MAX + 2);
-	struct answer_part *part = a->part_count < room ? NULL : last_of(a, kind);
+	struct answer_part *part = a->parts && a->part_count >= room ? last_of(a, kind) : NULL;
 
 	if (part)
 		return part;

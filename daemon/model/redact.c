@@ -46,10 +46,11 @@ static void take_unit(struct redact *r, char unit, const char *raw, size_t len, 
 
 static int hex(char c)
 {
-	const char digits[] = "0123456789abcdef";
-	const char *at = memchr(digits, c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c, 16);
-
-	return at ? (int)(at - digits) : -1;
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 /* Whether the escape that has begun may go on with the byte. */

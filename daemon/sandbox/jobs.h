@@ -70,7 +70,6 @@ struct job {
 	struct cancel *cancel;
 	int tenant;
 	unsigned int sink_delay_ms;
-	bool alone;
 	const char *input;
 	/* out */
 	atomic_size_t taken;
@@ -80,6 +79,7 @@ struct job {
 	struct exec_result r;
 	struct err e;
 	int status;
+	bool alone;
 	char head[200]; /* the first output, NUL-terminated */
 };
 
