@@ -226,6 +226,47 @@ static void names_the_request(void **state)
 	reply_free(&r);
 }
 
+/* Listed pages may read it too, as soon as the head says that they ask. */
+static void is_read_by_listed_pages(void **state)
+{
+	static const char *const origins[] = { "https://app.example" };
+	static const struct {
+		const char *rest;
+		int status;
+		const char *code;
+	} ends[] = {
+		{ "Transfer-Encoding: chunked\r\n\r\nx\r\n", 400, "bad_request" },
+		{ "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 413,
+		  "request_too_large" },
+		{ "Content-Length: 3\r\n\r\n{", 408, "request_timeout" },
+	};
+	struct http_conf conf = test_conf(routes);
+	struct http_server *s;
+
+	(void)state;
+	conf.origins = origins;
+	conf.origin_count = ARRAY_LEN(origins);
+	conf.request_ms = 300;
+	s = test_server(&conf);
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+		struct reply r = { 0 };
+		int fd = dial(s);
+
+		say(fd, POST "Origin: https://app.example\r\n");
+		say(fd, ends[i].rest);
+		last_reply(fd, &r);
+		expect_page(&r, ends[i].status, ends[i].code, ends[i].rest);
+		assert_int_equal(
+			count_of(r.text,
+		                 "\r\nAccess-Control-Allow-Origin: https://app.example\r\n"),
+			1);
+		assert_true(says(&r, "\r\nVary: Origin\r\n"));
+		close(fd);
+		reply_free(&r);
+	}
+	http_stop(&s);
+}
+
 static void says_nothing_behind_a_head(void **state)
 {
 	struct reply r = { 0 };
@@ -309,6 +350,7 @@ int main(void)
 		cmocka_unit_test(refuses_what_is_too_large),
 		cmocka_unit_test(takes_or_refuses),
 		cmocka_unit_test(names_the_request),
+		cmocka_unit_test(is_read_by_listed_pages),
 		cmocka_unit_test(says_nothing_behind_a_head),
 		cmocka_unit_test(answers_in_order),
 		cmocka_unit_test(is_silent_to_the_silent),
