@@ -58,6 +58,18 @@ static int look(const struct sandbox_use *use, const char *id, struct buf *data,
 	return sandbox_output(use, id, r, &sink, e);
 }
 
+static void describe_start(const struct output_range *r, const struct buf *data, struct buf *text,
+                           struct tool_outcome *ret)
+{
+	if (data->len)
+		ret->result.lossy = utf8_repair(data->data, data->len, text);
+	command_describe(&r->state, text);
+	ret->result.truncated = r->bytes < r->state.total;
+	ret->result.total_bytes = r->state.total;
+	command_details(&r->state, ret);
+}
+
+/* It runs, so its id is told whatever comes of the look: nobody shall start it a second time. */
 int command_start(const struct tool_context *c, const struct exec_spec *spec,
                   struct tool_outcome *ret, struct err *e)
 {
@@ -66,16 +78,16 @@ int command_start(const struct tool_context *c, const struct exec_spec *spec,
 	char id[SANDBOX_OUTPUT_ID];
 	struct output_range r;
 
-	if (sandbox_background(&use, spec, id, e) || look(&use, id, &data, &r, e))
+	if (sandbox_background(&use, spec, id, e))
 		return tool_refuse_with(ret, e);
 	buf_addf(&text, "started in the background as %s\n", id);
-	if (data.len)
-		ret->result.lossy = utf8_repair(data.data, data.len, &text);
-	command_describe(&r.state, &text);
-	ret->result.truncated = r.bytes < r.state.total;
-	ret->result.total_bytes = r.state.total;
+	if (look(&use, id, &data, &r, e) == 0) {
+		describe_start(&r, &data, &text, ret);
+	} else {
+		buf_addf(&text, "[what it has written is not known: %s]", e->text);
+		json_put_str(ret->details, "reason", "running");
+	}
 	tool_body(ret, &text);
-	command_details(&r.state, ret);
 	json_put_str(ret->details, "outputId", id);
 	return 0;
 }

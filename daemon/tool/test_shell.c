@@ -155,6 +155,35 @@ static void what_does_not_start(void **state)
 	BEGINS("shell_stop", "{\"id\":\"x\"}", "error: not_found: ");
 }
 
+/* Starts every command, and knows of none. */
+static void behave_forgetful(struct guest *g)
+{
+	struct frame f;
+
+	guest_shake(g);
+	while (guest_hear(g, &f)) {
+		if (f.type == FRAME_PING)
+			guest_say(g, FRAME_PONG, 0, "\0\0\0\0", 4);
+		else if (f.type == FRAME_START && memmem(f.payload, f.len, "\"exec\"", 6))
+			guest_text(g, FRAME_EXIT, f.call, "{\"output\":\"out_a_1\"}");
+		else if (f.type == FRAME_START)
+			guest_text(g, FRAME_EXIT, f.call,
+			           "{\"error\":{\"code\":\"not_found\",\"message\":\"gone\"}}");
+	}
+}
+
+/* Whatever comes of the first look: it was started, and has to be found again. */
+static void its_id_is_told_in_any_case(void **state)
+{
+	(void)state;
+	fake.behave = behave_forgetful;
+	BEGINS("shell", "{\"background\":true,\"command\":\"true\"}",
+	       "started in the background as out_a_1\n[what it has written is not known: ");
+	has("gone");
+	assert_string_equal(json_str(json_get(last.details, "outputId")), "out_a_1");
+	assert_string_equal(json_str(json_get(last.details, "reason")), "running");
+}
+
 static void *fire_soon(void *arg)
 {
 	(void)usleep(200000);
@@ -191,9 +220,13 @@ static void a_wait_is_cancelled(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		IN_ROOT(cut_output_stays_readable), IN_ROOT(what_is_not_kept),
-		IN_ROOT(a_background_command),      IN_ROOT(it_is_stopped),
-		IN_ROOT(what_does_not_start),       IN_ROOT(a_wait_is_cancelled),
+		IN_ROOT(cut_output_stays_readable),
+		IN_ROOT(what_is_not_kept),
+		IN_ROOT(its_id_is_told_in_any_case),
+		IN_ROOT(a_background_command),
+		IN_ROOT(it_is_stopped),
+		IN_ROOT(what_does_not_start),
+		IN_ROOT(a_wait_is_cancelled),
 	};
 
 	return RUN_TESTS(tests);
