@@ -79,8 +79,10 @@ static size_t exec_room(const struct exec *x)
 
 static void exec_take(struct exec *x, enum frame_type type, size_t n)
 {
-	if (x->options.keeps && !x->spool)
+	if (x->options.keeps && !x->spool) {
 		x->spool = spool_new(x, NULL);
+		x->options.keeps = x->spool != NULL; /* what began later would lack the beginning */
+	}
 	if (x->spool)
 		spool_add(x->spool, chunk, n);
 	if (!x->options.background)
