@@ -132,7 +132,8 @@ static const struct option_row rows[] = {
 	NUMBER("max-turn-bytes", "BYTES", max_turn_bytes, 65536, 1073741824, "16777216",
 	       .help = "what the model and the tools say in one turn; one that says more fails"),
 	NUMBER("max-turn-steps", "N", max_turn_steps, 1, 10000, "256",
-	       .help = "answers of the model in one turn; one that is not done by then fails"),
+	       .help = "answers of the model in one turn, its child agents' too; one that is "
+	               "not done by then fails"),
 	NUMBER("max-event-streams", "N", max_event_streams, 1, 65536, "1024",
 	       .help = "event streams open at once"),
 	NUMBER("max-event-streams-per-tenant", "N", max_event_streams_per_tenant, 1, 65536, "256",

@@ -108,7 +108,7 @@
     min = 1;
     max = 10000;
     default = 256;
-    text = "Answers of the model in one turn; one that is not done by then fails.";
+    text = "Answers of the model in one turn, its child agents' too; one that is not done by then fails.";
   };
   maxEventStreams = {
     option = "max-event-streams";

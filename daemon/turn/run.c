@@ -40,7 +40,7 @@ static int check_progress(const struct run *r, struct err *e)
 {
 	const struct item *call = guard_loop(&r->transcript.list);
 
-	if (guard_steps(&r->transcript.list) >= r->conf->max_turn_steps)
+	if (guard_steps(&r->transcript.list) + r->child_answers >= r->conf->max_turn_steps)
 		return err_set(e, TURNS_TOO_MANY_STEPS,
 		               "the model has answered %u times and is not done (--max-turn-steps)",
 		               r->conf->max_turn_steps);

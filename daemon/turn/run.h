@@ -44,10 +44,11 @@ struct run {
 	bool placed;                 /* what came with the turn is in the sandbox */
 	struct seen seen;            /* images of this run's results */
 
-	uint32_t starting; /* the call whose start we tried to commit and that we never ran; 0 =
-	                      none */
-	bool proven;       /* no sandbox of an earlier daemon is alive */
-	bool settled;      /* the turn ended or waits for a person, as far as the store said */
+	uint32_t starting;    /* the call whose start we tried to commit and that we never ran; 0 =
+	                         none */
+	size_t child_answers; /* of the model, to child agents of this run */
+	bool proven;          /* no sandbox of an earlier daemon is alive */
+	bool settled;         /* the turn ended or waits for a person, as far as the store said */
 };
 
 /* What drives the turns of a session, chosen when the session is known. */

@@ -137,14 +137,17 @@ static bool add_items(struct child *c, struct item *items, size_t n)
 static const char *bound_of(const struct child *c)
 {
 	const struct item_list *list = &c->transcript.list;
+	const struct run *r = c->run;
 
+	if (guard_steps(&r->transcript.list) + r->child_answers >= r->conf->max_turn_steps)
+		return "the turn has no answer of the model left (--max-turn-steps)";
 	if (guard_steps(list) >= TASK_STEPS_MAX)
 		return "the child answered 64 times and is not done";
 	if (guard_loop(list))
 		return "the child repeats a call that fails";
 	if (c->transcript.bytes >= TASK_BYTES_MAX)
 		return "what the child said and did has more than 4 MiB";
-	if (context_tokens_of(list->items, list->count) + c->beside > context_room(c->run->model))
+	if (context_tokens_of(list->items, list->count) + c->beside > context_room(r->model))
 		return "what the child said and did is too long for the model";
 	return NULL;
 }
@@ -206,8 +209,10 @@ static int ask(struct child *c, size_t *ret_from, struct tool_outcome *ret, stru
 		rc = 1;
 	}
 	*ret_from = c->transcript.list.count;
-	if (rc == 0)
+	if (rc == 0) {
+		r->child_answers++;
 		rc = count_usage(c, &answer, e);
+	}
 	if (rc == 0 && !add_items(c, answer.items.items, answer.items.count))
 		rc = err_set(e, ENOMEM, "no memory for what a child agent does");
 	item_list_release(&answer.items);

@@ -17,7 +17,7 @@
 
 #define TASK_NAME      "task"
 #define TASKS_MAX      8                 /* in one turn */
-#define TASK_STEPS_MAX 64                /* answers of the model */
+#define TASK_STEPS_MAX 64                /* answers of the model; they are the turn's, too */
 #define TASK_BYTES_MAX ((size_t)4 << 20) /* of what is said and done */
 
 bool task_is(const struct item *call);

@@ -388,6 +388,33 @@ static void answers_are_counted(void **state)
 	end();
 }
 
+/* The parent's call, the child's call, the child's words, the parent's words. */
+static void answers_of_a_child_are_counted(void **state)
+{
+	static const char *const results[] = { "error: task_limit: ", "[exit code 3]" };
+	const struct uuid tenant = new_tenant();
+	struct turns_conf conf = usual;
+
+	(void)state;
+	for (unsigned int most = 2; most <= 4; most++) {
+		struct item_list list;
+		struct uuid id;
+
+		conf.max_turn_steps = most;
+		begin(&conf, behave_real);
+		id = submit(&tenant, "@task {\"prompt\":\"$ exit 3\"}");
+		if (most < 4)
+			wait_failed(&tenant, &id, "turn_step_limit");
+		else
+			wait_state(&tenant, &id, TURN_COMPLETED);
+		assert_ok(turn_items(store, &tenant, &id, &list, &e));
+		assert_int_equal(list.count, most < 4 ? 3 : 4);
+		assert_non_null(strstr(list.items[2].body, results[most > 2]));
+		item_list_release(&list);
+		end();
+	}
+}
+
 static void a_loop_ends_the_turn(void **state)
 {
 	const struct uuid tenant = new_tenant();
@@ -631,6 +658,7 @@ int main(void)
 		cmocka_unit_test(a_stop_leaves_turns_as_they_are),
 		cmocka_unit_test(an_answer_is_bounded_by_what_is_left),
 		cmocka_unit_test(answers_are_counted),
+		cmocka_unit_test(answers_of_a_child_are_counted),
 		cmocka_unit_test(a_loop_ends_the_turn),
 		cmocka_unit_test(an_item_that_cannot_be_stored),
 		cmocka_unit_test(a_turn_whose_insert_was_not_heard_of),
