@@ -99,33 +99,42 @@ static size_t start_all(struct run *r, struct slot *slots, const struct item *ca
 	return n;
 }
 
+/*
+ * What was run is committed, also behind one that failed: it had its effect, and only a stop
+ * gives up.  The round and the error are those of the first that was not committed.
+ */
 static enum round commit_slot(struct slot *s, enum round round, struct err *e)
 {
+	struct err later = ERR_INIT;
+	struct err *why = round == ROUND_AGAIN ? e : &later;
+	enum round own = ROUND_FAILED;
+
 	end_slot(s);
 	if (s->failed) {
-		if (round == ROUND_AGAIN)
-			*e = s->e;
-		round = round == ROUND_AGAIN ? ROUND_FAILED : round;
+		*why = s->e;
 	} else {
-		if (round == ROUND_AGAIN)
-			round = calls_commit(s->run, &s->call, &s->outcome, e);
+		if (round != ROUND_OVER)
+			own = calls_commit(s->run, &s->call, &s->outcome, why);
 		tool_outcome_release(&s->outcome);
 	}
 	free(s->call.body);
-	return round;
+	return round == ROUND_AGAIN ? own : round;
 }
 
 enum round batch_run(struct run *r, const struct item *call, size_t n, struct err *e)
 {
 	enum round round = ROUND_AGAIN, started = ROUND_AGAIN;
 	struct slot slots[BATCH_MAX];
-	size_t running = start_all(r, slots, call, n, &started, e);
+	struct err why = ERR_INIT; /* the next one did not start */
+	size_t running = start_all(r, slots, call, n, &started, &why);
 
-	if (running == 0)
-		return started;
 	for (size_t i = 1; i < running; i++)
 		begin_slot(&slots[i]);
 	for (size_t i = 0; i < running; i++)
 		round = commit_slot(&slots[i], round, e);
-	return round == ROUND_AGAIN ? started : round;
+	if (round != ROUND_AGAIN)
+		return round;
+	if (started != ROUND_AGAIN)
+		*e = why;
+	return started;
 }

@@ -95,6 +95,37 @@ static void results_are_in_order(void **state)
 	end();
 }
 
+/* The result of one that ran is kept, though that of one before it cannot be and ends the turn. */
+static void what_ran_is_kept(void **state)
+{
+	const struct uuid tenant = new_tenant();
+	struct item_list list;
+	struct uuid id;
+	struct pg *pg;
+
+	(void)state;
+	begin(&usual, behave_real);
+	id = submit(&tenant, "x");
+	wait_state(&tenant, &id, TURN_COMPLETED);
+	pg = owner_of(&tenant);
+	assert_ok(pg_script(pg,
+	                    "ALTER TABLE app.item ADD CHECK "
+	                    "(substring(body FROM 1 FOR 16) <> 'error: not_found'::bytea)",
+	                    &e));
+	pg_close(&pg);
+	id = submit(&tenant, "@read_file {\"path\":\"/nowhere\"}\n"
+	                     "@read_file {\"path\":\"/proc/version\"}");
+	wait_failed(&tenant, &id, "internal_error");
+	assert_ok(turn_items(store, &tenant, &id, &list, &e));
+	assert_int_equal(list.count, 4);
+	assert_string_equal(list.items[3].call_id, list.items[2].call_id);
+	assert_memory_equal(list.items[3].body, "Linux version", 13);
+	assert_int_equal(list.items[1].call_state, CALL_STARTED);
+	assert_int_equal(list.items[2].call_state, CALL_DONE);
+	item_list_release(&list);
+	end();
+}
+
 /* All that had begun when the daemon ended are interrupted; the others are run. */
 static void a_restart_in_between(void **state)
 {
@@ -124,6 +155,7 @@ int main(void)
 		cmocka_unit_test(as_many_as_are_allowed),
 		cmocka_unit_test(one_that_writes_is_waited_for),
 		cmocka_unit_test(results_are_in_order),
+		cmocka_unit_test(what_ran_is_kept),
 		cmocka_unit_test(a_restart_in_between),
 		cmocka_unit_test(closes_the_store),
 	};
