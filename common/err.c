@@ -1,9 +1,18 @@
 #include "common/err.h"
 
+#include "common/utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+/* What was cut may end inside a character, and goes into JSON. */
+static int end_whole(struct err *e)
+{
+	e->text[utf8_whole(e->text, strlen(e->text))] = '\0';
+	return -1;
+}
 
 int err_set(struct err *e, int code, const char *fmt, ...)
 {
@@ -13,7 +22,7 @@ int err_set(struct err *e, int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
 	va_end(ap);
-	return -1;
+	return end_whole(e);
 }
 
 int err_errno(struct err *e, const char *fmt, ...)
@@ -31,7 +40,7 @@ int err_errno(struct err *e, const char *fmt, ...)
 	(void)snprintf(e->text + len, sizeof(e->text) - len, ": %s",
 	               strerror_r(saved, reason, sizeof(reason)));
 	errno = saved;
-	return -1;
+	return end_whole(e);
 }
 
 int err_wrap(struct err *e, const char *fmt, ...)
@@ -46,5 +55,5 @@ int err_wrap(struct err *e, const char *fmt, ...)
 	va_end(ap);
 	len = strlen(e->text);
 	(void)snprintf(e->text + len, sizeof(e->text) - len, ": %s", old);
-	return -1;
+	return end_whole(e);
 }

@@ -50,6 +50,16 @@ def test_edits_on_the_workspace(acme, session, place):
                                 f"&& cat d/g new") == "./d/g 751 1\n./new 644 1\na\nbee\nn\n"
 
 
+@pytest.mark.parametrize("odd", ["", "x"])
+def test_a_long_name_is_cut_between_characters(acme, session, odd):
+    """Half a character would be the end of the sandbox, or of an event stream."""
+    path = f"/workspace/{odd}" + "/".join(["\u00e9" * 120] * 8)
+    assert said(acme, session, "edit_file", path=path, oldText="a", newText="b").startswith(
+        "error: not_found: ")
+    patch = f"*** Begin Patch\n*** Delete File: {path}\n*** End Patch\n"
+    assert said(acme, session, "apply_patch", patch=patch).startswith("error: not_found: ")
+
+
 def test_a_patch_on_a_full_disk_changes_nothing(acme, session, place):
     full = "/dev/shm" if shell(acme, session, "df --output=fstype /dev/shm | tail -1").startswith(
         "tmpfs") else "/tmp"
