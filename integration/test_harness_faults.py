@@ -96,6 +96,13 @@ def test_one_that_refuses_the_turn(acme, home):
                                      "harness_refused")
 
 
+@pytest.mark.parametrize("odd", ["", "x"])
+def test_a_long_refusal_is_cut_between_characters(acme, home, odd):
+    outcome = acme.watch(open_session(acme, f"--refuse={odd}" + "\u00e9" * 300), "hi")
+    assert data(outcome, "turn.failed")[0]["error"] == outcome.error
+    assert outcome.error["message"].endswith("\u00e9" * 190)
+
+
 # --- ends ------------------------------------------------------------------------------
 
 
@@ -342,6 +349,8 @@ def test_what_becomes_of_turns_when_the_daemon_ends(make_daemon):
     session = open_session(client, "--farewell=/workspace/bye")
     failed(client, session, script(["delta", "x" * 40000], ["delta", "y" * 40000]),
            "turn_too_large")
-    assert who(client, session)[1] == 2
+    failed(client, session, script(*[["notify", "tool_calls", [{"name": n, "args": "x" * 40000}]]
+                                     for n in "ab"]), "turn_too_large")
+    assert who(client, session)[1] == 3
     assert daemon.stop() == 0
     assert os.path.exists(f"{home}/bye"), "it was not asked to end"

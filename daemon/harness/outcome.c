@@ -1,5 +1,7 @@
 #include "daemon/harness/outcome.h"
 
+#include "common/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -33,6 +35,8 @@ static void add_text(struct outcome *o, const char *text)
 	size_t len = text ? strcspn(text, "\n") : 0;
 
 	o->count++;
+	if (len > OUTCOME_TEXT_MAX)
+		len = utf8_whole(text, OUTCOME_TEXT_MAX);
 	if (!len || has_text(o, text, len) || o->errors.len + len + 1 > OUTCOME_ERRORS_MAX)
 		return;
 	if (o->errors.len)

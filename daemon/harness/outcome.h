@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #define OUTCOME_CODE_MAX   32   /* bytes */
+#define OUTCOME_TEXT_MAX   1000 /* bytes of one error; what is longer is cut */
 #define OUTCOME_ERRORS_MAX 4096 /* bytes of all errors' texts; later ones are counted only */
 
 struct outcome_usage {

@@ -334,12 +334,21 @@ static void test_outcome_hides_nothing(void **state)
 	assert_int_equal(o.count, 3);
 	assert_string_equal(o.code, "x");
 	assert_int_equal(o.errors.len, 0);
+	buf_adds(&b, "{\"type\":\"result\",\"error_messages\":[\"x");
+	for (int i = 0; i < OUTCOME_ERRORS_MAX; i++)
+		buf_adds(&b, "\xc3\xa9");
+	buf_adds(&b, "\"]}");
+	take(&o, b.data);
+	assert_int_equal(o.count, 4);
+	assert_int_equal(o.errors.len, OUTCOME_TEXT_MAX - 1);
+	assert_memory_equal(o.errors.data + o.errors.len - 2, "\xc3\xa9", 2);
+	buf_reset(&b);
 	buf_adds(&b, "{\"type\":\"result\",\"error_messages\":[\"a\"");
 	for (int i = 0; i < 5000; i++)
 		buf_addf(&b, ",\"%d\"", i);
 	buf_adds(&b, "]}");
 	take(&o, b.data);
-	assert_int_equal(o.count, 5004);
+	assert_int_equal(o.count, 5005);
 	assert_in_range(o.errors.len, 4000, OUTCOME_ERRORS_MAX);
 	assert_false(buf_failed(&o.errors));
 }

@@ -25,6 +25,16 @@ static int too_large(const struct run *r, struct err *e)
 	               r->conf->max_turn_bytes);
 }
 
+int harness_check_bytes(const struct run *r, struct err *e)
+{
+	const struct harness_run *h = r->harness;
+	size_t bytes = h->bytes + h->text.len;
+
+	for (size_t i = 0; i < h->call_count; i++)
+		bytes += h->calls[i].item.seq ? 0 : h->calls[i].item.body_len;
+	return bytes > r->conf->max_turn_bytes ? too_large(r, e) : 0;
+}
+
 /* As long as nobody cancels; 0 when a try after one that was not heard of finds it done. */
 static bool try_again(struct run *r, const struct err *e, unsigned int *ms, bool *unsure)
 {

@@ -78,6 +78,9 @@ int harness_start_call(struct run *r, struct harness_call *c, struct err *e) mus
 int harness_finish_call(struct run *r, struct harness_call *c, struct item *result, struct err *e)
 	must_check;
 
+/* What was said and done, committed or not, against the turn's bound. */
+int harness_check_bytes(const struct run *r, struct err *e) must_check;
+
 /* How a line is told of, beside what it led to. */
 struct harness_note {
 	const char *type;      /* NULL = it is none of ours */

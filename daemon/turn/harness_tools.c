@@ -180,7 +180,6 @@ int harness_tool_calls(struct run *r, const struct json *data, struct err *e)
 {
 	struct harness_run *h = r->harness;
 
-	(void)e;
 	harness_begin_round(r);
 	for (size_t i = 0; i < json_len(data); i++) {
 		const struct json *v = json_at(data, i), *args = json_get(v, "args");
@@ -197,7 +196,7 @@ int harness_tool_calls(struct run *r, const struct json *data, struct err *e)
 			describe(c, args ? args : json_get(v, "arguments"),
 			         r->conf->max_turn_bytes);
 	}
-	return 0;
+	return harness_check_bytes(r, e);
 }
 
 /* Text and calls that are in no item yet, in this order. */

@@ -197,7 +197,7 @@ class Harness:
 
     def submit(self, op):
         if "refuse" in FLAGS:
-            return refuse("no work today", op.get("op_id"))
+            return refuse(FLAGS["refuse"] or "no work today", op.get("op_id"))
         if self.run and not self.run.done:
             return refuse("a run is active", op.get("op_id"))
         if not op.get("run_id") or not str(op.get("prompt", "")).strip():
