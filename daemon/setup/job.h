@@ -17,6 +17,7 @@ struct setup_job {
 	struct setups *setups;
 	struct uuid tenant, session;
 	enum setup_place place;
+	bool over; /* its end is committed or about to be: another try is another job */
 	unsigned int refs;
 	struct cancel cancel; /* fired: end at once */
 	struct cancel done;   /* fired when it is over */

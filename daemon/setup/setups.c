@@ -54,7 +54,8 @@ static struct setup_job *find(struct setups *s, const struct uuid *tenant,
 {
 	struct setup_job *job = s->first;
 
-	while (job && !(uuid_equal(&job->session, session) && uuid_equal(&job->tenant, tenant)))
+	while (job && (job->over || !uuid_equal(&job->session, session) ||
+	               !uuid_equal(&job->tenant, tenant)))
 		job = job->next;
 	return job;
 }
@@ -174,12 +175,15 @@ static void tell_end(const struct setup_job *job, const struct setup *end)
 		data);
 }
 
-static void finish(const struct setup_job *job, const struct setup *end)
+static void finish(struct setup_job *job, const struct setup *end)
 {
 	struct store *store = job->setups->conf.store;
 	struct err e = ERR_INIT;
 	bool unsure = false;
 
+	pthread_mutex_lock(&job->setups->lock);
+	job->over = true;
+	pthread_mutex_unlock(&job->setups->lock);
 	while (setup_finish(store, &job->tenant, &job->session, end, &e)) {
 		if (e.code == STORE_CONFLICT && unsure)
 			break; /* it was committed by an earlier try */
