@@ -58,6 +58,7 @@ def test_a_long_name_is_cut_between_characters(acme, session, odd):
         "error: not_found: ")
     patch = f"*** Begin Patch\n*** Delete File: {path}\n*** End Patch\n"
     assert said(acme, session, "apply_patch", patch=patch).startswith("error: not_found: ")
+    assert said(acme, session, f"a{odd}" + "\u00e9" * 40).startswith("error: unknown_tool: ")
 
 
 def test_a_patch_on_a_full_disk_changes_nothing(acme, session, place):

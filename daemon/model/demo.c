@@ -3,6 +3,7 @@
 #include "common/fd.h"
 #include "common/id.h"
 #include "common/json.h"
+#include "common/utf8.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -115,7 +116,8 @@ static int add_named(struct item_list *list, struct span line, struct err *e)
 	struct span name = cut(&line, ' ');
 	char tool[65];
 
-	(void)snprintf(tool, sizeof(tool), "%.*s", (int)(name.len < 64 ? name.len : 64), name.at);
+	(void)snprintf(tool, sizeof(tool), "%.*s",
+	               (int)(name.len < 64 ? name.len : utf8_whole(name.at, 64)), name.at);
 	line = trim(line);
 	buf_add(&body, line.at, line.len);
 	return add_body(list, ITEM_TOOL_CALL, tool, &body, e);
