@@ -96,14 +96,15 @@ def test_what_does_not_go_with_a_harness(acme):
                   "invalid_approvals")
 
 
-def test_an_operator_who_wants_to_be_asked(make_daemon):
+@pytest.mark.parametrize("approvals", ["ask", "plan"])
+def test_an_operator_who_wants_to_be_asked(make_daemon, approvals):
     """Then no harness runs, also in sessions from before."""
     daemon = make_daemon(("acme",)).start()
     install(daemon, "acme")
     client, entry = daemon.client("acme"), daemon.tenants["acme"].entry()
     session = open_session(client)
     assert client.run(session, "hi").status == "completed"
-    daemon.write_registry({"version": 1, "tenants": [{**entry, "approvals": "ask"}]})
+    daemon.write_registry({"version": 1, "tenants": [{**entry, "approvals": approvals}]})
     output_of(*AS_SERVICE, f"{daemon.world.programs}/cloisterd", "reload",
               f"--state={daemon.state}")
     engine = {"kind": "harness", "command": command()}

@@ -167,12 +167,12 @@ void roster_each(struct roster *r, void (*fn)(void *ctx, const struct tenant *t)
 	unref(r, now);
 }
 
-bool roster_asks(struct roster *r, const struct uuid *tenant)
+enum tenant_approvals roster_approvals(struct roster *r, const struct uuid *tenant)
 {
 	struct registry *now = ref(r);
 	const struct tenant *t = registry_find(now, tenant);
-	bool asks = t && t->approvals == TENANT_ASK;
+	enum tenant_approvals approvals = t ? t->approvals : TENANT_SANDBOX;
 
 	unref(r, now);
-	return asks;
+	return approvals;
 }

@@ -53,7 +53,7 @@ bool roster_allows(struct roster *r, const struct uuid *tenant, const char *mode
 /* True when the tenant is declared now, and with that MCP server. */
 bool roster_allows_mcp(struct roster *r, const struct uuid *tenant, const char *server);
 
-/* The tenant is declared now, and a person is asked in every session of it. */
-bool roster_asks(struct roster *r, const struct uuid *tenant);
+/* What the operator wants of the tenant's sessions now; nothing of one that is not declared. */
+enum tenant_approvals roster_approvals(struct roster *r, const struct uuid *tenant);
 
 #endif

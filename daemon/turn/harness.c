@@ -22,12 +22,20 @@
 
 /* -- beginning -------------------------------------------------------------------------- */
 
+/* Whether nobody wants to be asked, whatever was so when the session was opened. */
+static bool is_unbound(const struct run *r)
+{
+	return strcmp(r->session.approvals, "sandbox") == 0 && !r->session.planning &&
+	       (!r->conf->roster ||
+	        roster_approvals(r->conf->roster, &r->job->tenant) == TENANT_SANDBOX);
+}
+
 static enum round prepare(struct run *r, struct err *e)
 {
 	void *run = NULL;
 	struct resident *resident;
 
-	if (strcmp(r->session.approvals, "sandbox") != 0 || r->session.planning) {
+	if (!is_unbound(r)) {
 		(void)err_set(e, HARNESS_UNAVAILABLE,
 		              "the operator wants calls to be asked about, and what a harness does "
 		              "is not asked about");

@@ -120,7 +120,7 @@ enum round run_prepare(struct run *r, struct err *e)
 	    read_attached(r, e))
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
 	/* Also in sessions that were opened before the operator wanted it. */
-	if (c->roster && roster_asks(c->roster, &r->job->tenant))
+	if (c->roster && roster_approvals(c->roster, &r->job->tenant) == TENANT_ASK)
 		(void)snprintf(r->session.approvals, sizeof(r->session.approvals), "ask");
 	return await_repository(r, e);
 }
