@@ -51,7 +51,7 @@ void tool_put_output(struct tool_outcome *ret, const char *id, struct buf *text)
 {
 	if (!*id)
 		return;
-	buf_addf(text, "%s[all of it: read_output with id %s]",
+	buf_addf(text, "%s[more of it: read_output with id %s]",
 	         text->len && text->data[text->len - 1] != '\n' ? "\n" : "", id);
 	json_put_str(ret->details, "outputId", id);
 }

@@ -176,7 +176,7 @@ const struct tool tool_shell = {
 	.shown = { "shell",
 	           "Run a command line with sh in the sandbox and wait for its end. Returns what it "
 	           "wrote and its exit code; long output is cut in the middle, and read_output "
-	           "has all of it. In the background it goes on after the call; shell_read, "
+	           "has more of it. In the background it goes on after the call; shell_read, "
 	           "shell_write and shell_stop take the id that is returned.",
 	           SCHEMA_OBJECT(
 			   SCHEMA_TEXT("command", "the command line") "," SCHEMA_TEXT("cwd", "where it runs; default: the session's working directory") "," SCHEMA_INT(

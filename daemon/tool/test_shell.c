@@ -46,7 +46,7 @@ static void cut_output_stays_readable(void **state)
 	BEGINS("shell", "{\"command\":\"seq -f %05.0f 1 20000; exit 2\"}", "00001\n");
 	assert_true(last.result.truncated);
 	has(" bytes cut]\n");
-	has("\n20000\n[exit code 2]\n[all of it: read_output with id out_");
+	has("\n20000\n[exit code 2]\n[more of it: read_output with id out_");
 	word_after("with id ", id);
 	assert_string_equal(json_str(json_get(last.details, "outputId")), id);
 	BEGINS("read_output", with_id(id, ",\"line\":10000,\"lines\":2"),
