@@ -103,6 +103,15 @@ def test_a_long_refusal_is_cut_between_characters(acme, home, odd):
     assert outcome.error["message"].endswith("\u00e9" * 190)
 
 
+def test_a_line_of_a_long_kind_is_told_of(acme, session):
+    """Whole it would be larger than an event may be, and readers would lose their place."""
+    outcome = acme.watch(session, script(["notify", "x" + "\u00e9" * 600000],
+                                         ["other", {"type": "t" * 1200000}]))
+    assert outcome.status == "completed"
+    told = [(d["lineType"], d["kind"]) for d in data(outcome, "harness.line")]
+    assert told[1:3] == [("notify", "x" + "\u00e9" * 49), ("t" * 100, None)]
+
+
 # --- ends ------------------------------------------------------------------------------
 
 

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WORD_MAX ((size_t)100) /* bytes of a type or kind that are told */
+
 /* -- items -------------------------------------------------------------------------------- */
 
 static int too_large(const struct run *r, struct err *e)
@@ -152,6 +154,16 @@ static void put_shown(struct json *o, const char *key, const char *flag, const c
 	json_put_bool(o, flag, n < len);
 }
 
+static void put_word(struct json *o, const char *key, const char *text)
+{
+	size_t len = text ? strlen(text) : 0;
+
+	if (text)
+		json_put_strn(o, key, text, len > WORD_MAX ? utf8_whole(text, WORD_MAX) : len);
+	else
+		json_put_null(o, key);
+}
+
 static struct json *line_json(const struct harness_run *h, const struct buf *line,
                               const struct harness_note *note)
 {
@@ -159,8 +171,8 @@ static struct json *line_json(const struct harness_run *h, const struct buf *lin
 	struct json *data = json_new_object();
 
 	json_put_int(data, "number", h->lines);
-	json_put_str(data, "lineType", note->type);
-	json_put_str(data, "kind", note->kind);
+	put_word(data, "lineType", note->type);
+	put_word(data, "kind", note->kind);
 	json_put_int(data, "bytes", (int64_t)line->len);
 	json_put_bool(data, "lossy", utf8_repair(line->data ? line->data : "", line->len, &text));
 	put_shown(data, "line", "truncated", text.data ? text.data : "", text.len);
