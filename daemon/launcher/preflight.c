@@ -17,7 +17,7 @@
 
 #define NOBODY 65534 /* whatever has no user of its own, mapped or not */
 
-#define START_AS "e.g. with setpriv --reuid cloister --regid cloister --clear-groups"
+#define START_AS "e.g. with setpriv --reuid USER --regid GROUP --clear-groups"
 
 static int check_ids(struct err *e)
 {

@@ -78,7 +78,7 @@ struct sandbox_view {
 	const char *state;  /* "starting", "running", "ending" */
 	uint64_t age_ms;    /* since its start was asked for */
 	uint64_t idle_ms;   /* without a call; 0 while one is open */
-	unsigned int calls; /* open */
+	unsigned int calls; /* open, but for those that rest */
 };
 
 /* Those that are not stopped, at most max; how many. */

@@ -169,7 +169,8 @@ size_t sandboxes_view(struct sandboxes *s, struct sandbox_view *ret, size_t max)
 
 	pthread_mutex_lock(&s->lock);
 	for (const struct sandbox *sb = s->active; sb && n < max; sb = sb->next) {
-		bool idle = sb->state == STATE_RUNNING && !sb->open && now > sb->idle_since;
+		bool idle =
+			sb->state == STATE_RUNNING && !sandbox_has_work(sb) && now > sb->idle_since;
 
 		ret[n++] = (struct sandbox_view){
 			.tenant = sb->tenant,
@@ -177,7 +178,7 @@ size_t sandboxes_view(struct sandboxes *s, struct sandbox_view *ret, size_t max)
 			.state = states[sb->state],
 			.age_ms = now - sb->begun_ms,
 			.idle_ms = idle ? now - sb->idle_since : 0,
-			.calls = sb->open,
+			.calls = sb->open - sb->resting,
 		};
 	}
 	pthread_mutex_unlock(&s->lock);

@@ -234,6 +234,7 @@ static void test_rest(void **state)
 static void test_rest_ends(void **state)
 {
 	struct job j = { .shell = "sleep 1" };
+	struct sandbox_view view;
 	struct stream *s;
 
 	(void)state;
@@ -241,9 +242,14 @@ static void test_rest_ends(void **state)
 	begin(behave_real, 5000, 300);
 	s = open_line("exec cat");
 	stream_rest(s, true);
+	assert_int_equal(sandboxes_view(boxes, &view, 1), 1);
+	assert_int_equal(view.calls, 0);
 	job_run(&j);
 	assert_ok(&j);
 	stream_rest(s, false);
+	assert_int_equal(sandboxes_view(boxes, &view, 1), 1);
+	assert_int_equal(view.calls, 1);
+	assert_int_equal(view.idle_ms, 0);
 	(void)usleep(1000000);
 	assert_true(one_runs());
 	assert_int_equal(fake.starts, 1);
