@@ -83,7 +83,9 @@ static uint64_t tokens(const struct json *v)
 {
 	int64_t n = v && json_type(v) == JSON_INT ? json_int(v) : 0;
 
-	return n > 0 ? (uint64_t)n : 0;
+	if (n <= 0)
+		return 0;
+	return n < OUTCOME_TOKENS_MAX ? (uint64_t)n : OUTCOME_TOKENS_MAX;
 }
 
 struct outcome_usage outcome_usage(const struct json *usage)

@@ -14,6 +14,9 @@
 #define OUTCOME_TEXT_MAX   1000 /* bytes of one error; what is longer is cut */
 #define OUTCOME_ERRORS_MAX 4096 /* bytes of all errors' texts; later ones are counted only */
 
+/* A session counts those of all its turns: a harness that lies must not make it overflow. */
+#define OUTCOME_TOKENS_MAX INT64_C(1000000000000)
+
 struct outcome_usage {
 	uint64_t input, output; /* tokens */
 };
@@ -36,7 +39,7 @@ void outcome_add(struct outcome *o, const struct json *error);
 /* Of a "result" line: its errors, and whether it was cancelled. */
 void outcome_take(struct outcome *o, const struct json *result);
 
-/* "input" and "output" of usage; what is no number of tokens is 0. */
+/* "input" and "output" of usage, at most OUTCOME_TOKENS_MAX; what is no number of tokens is 0. */
 struct outcome_usage outcome_usage(const struct json *usage);
 
 #endif

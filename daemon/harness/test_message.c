@@ -367,6 +367,12 @@ static void test_usage(void **state)
 	                 MESSAGE_RESULT);
 	u = outcome_usage(json_get(m.doc, "usage"));
 	assert_int_equal(u.input + u.output, 0);
+	assert_int_equal(read_line("{\"type\":\"result\",\"usage\":{\"input\":1000000000000,"
+	                           "\"output\":9007199254740991}}"),
+	                 MESSAGE_RESULT);
+	u = outcome_usage(json_get(m.doc, "usage"));
+	assert_int_equal(u.input, 1000000000000);
+	assert_int_equal(u.output, 1000000000000);
 	u = outcome_usage(NULL);
 	assert_int_equal(u.input + u.output, 0);
 }
