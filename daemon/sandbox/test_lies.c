@@ -228,6 +228,8 @@ static const struct lie lies[] = {
 	{ "data beyond credit", 0, NULL, tell_flood, "of credit" },
 	{ "both streams beyond credit", 0, NULL, tell_mixed_flood, "of credit" },
 	{ "data without data", FRAME_STDOUT, "", NULL, "without data" },
+	{ "an id of an output that is none", FRAME_EXIT,
+	  "{\"reason\":\"exited\",\"code\":0" COUNTS ",\"output\":\"a/b\"}", NULL, "output" },
 	{ "half a frame", 0, NULL, tell_half_frame, "middle of a frame" },
 	{ "end", 0, NULL, tell_end, "the guest ended" },
 	{ "a call of the future", 0, NULL, tell_unknown_call, "which is not open" },
@@ -468,7 +470,7 @@ static void test_exit_twice(void **state)
 /* -- lies about files ------------------------------------------------------------------------ */
 
 struct file_lie {
-	const char *op; /* r, w, l */
+	const char *op; /* see run_file() */
 	const char *data;
 	const char *exit;
 	const char *logged;
@@ -476,6 +478,10 @@ struct file_lie {
 };
 
 #define ENTRY "{\"name\":\"a\",\"type\":\"file\",\"size\":1,\"mtimeMs\":1}\n"
+
+#define OUTPUT(offset, bytes, from, to)                                          \
+	"{\"running\":true,\"total\":9,\"offset\":" #offset ",\"bytes\":" #bytes \
+	",\"gapFrom\":" #from ",\"gapTo\":" #to "}"
 
 static const struct file_lie file_lies[] = {
 	{ "r", "12345678901", "{\"size\":11,\"bytes\":11}", "more of a file", 0 },
@@ -500,6 +506,39 @@ static const struct file_lie file_lies[] = {
 	{ "l", "{\"name\":\"a\",\"type\":\"file\",\"size\":1,\"mtimeMs\":1,\"x\":1}\n",
 	  "{\"entries\":1,\"total\":1}", "x: ", 0 },
 	{ "l", NULL, "{\"error\":{\"code\":\"cancelled\",\"message\":\"m\"}}", "nobody did", 0 },
+	{ "change", NULL, "{\"files\":1,\"bytes\":5}", "other counts", 0 },
+	{ "change", NULL, "{\"files\":2,\"bytes\":4}", "other counts", 0 },
+	{ "change", NULL, "{\"files\":1}", "bytes", 0 },
+	{ "change", "x", "{\"files\":1,\"bytes\":4}", "does not have", 0 },
+	{ "background", NULL, "{\"output\":\"../x\"}", "id of an output", 0 },
+	{ "background", NULL, "{\"output\":\"\"}", "id of an output", 0 },
+	{ "background", NULL,
+	  "{\"output\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+	  "id of an output", 0 },
+	{ "background", NULL, "{}", "output", 0 },
+	{ "background", "x", "{\"output\":\"a\"}", "does not have", 0 },
+	{ "input", NULL, "{\"bytes\":3}", "another count", 0 },
+	{ "input", NULL, "{\"bytes\":-1}", "negative", 0 },
+	{ "stop", NULL, "{\"running\":false,\"total\":-1}", "negative", 0 },
+	{ "stop", NULL, "{\"running\":false,\"total\":1,\"reason\":\"No\"}", "for no reason", 0 },
+	{ "stop", NULL, "{\"running\":false,\"total\":1,\"code\":256}", "does not exist", 0 },
+	{ "stop", NULL, "{\"running\":false,\"total\":1,\"signal\":65}", "does not exist", 0 },
+	{ "stop", NULL, "{\"running\":7,\"total\":1}", "running", 0 },
+	{ "output", "12345678901", OUTPUT(0, 11, 0, 0), "more of an output", 0 },
+	{ "output", "123", OUTPUT(4, 2, 0, 0), "another count", 0 },
+	{ "output", "123", OUTPUT(3, 3, 0, 0), "places that cannot be", 0 },
+	{ "output", "123", OUTPUT(4, 3, 2, 1), "places that cannot be", 0 },
+	{ "output", "123", OUTPUT(4, 3, -1, 0), "negative", 0 },
+	{ "output", "123", "{\"running\":true,\"total\":3}", "offset", 0 },
+	{ "output", "123", OUTPUT(4, 3, 0, 0), "does not have", FRAME_STDERR },
+	{ "commands", NULL, "{\"commands\":[7]}", "other fields", 0 },
+	{ "commands", NULL, "{\"commands\":[{\"id\":\"a\",\"command\":\"b\"}]}", "other fields",
+	  0 },
+	{ "commands", NULL,
+	  "{\"commands\":[{\"id\":\"A\",\"command\":\"b\",\"running\":true,\"total\":0}]}",
+	  "cannot have", 0 },
+	{ "commands", NULL, "{\"commands\":{}}", "commands", 0 },
+	{ "commands", "x", "{\"commands\":[]}", "does not have", 0 },
 };
 
 static const struct file_lie *file_lie;
@@ -517,20 +556,55 @@ static void behave_file_lie(struct guest *g)
 	guest_drain(g);
 }
 
-static int run_file(char op, void *total, struct err *e)
+static void take_command(void *ctx, const char *id, const char *name,
+                         const struct command_state *state)
 {
+	(void)ctx, (void)id, (void)name, (void)state;
+	fail();
+}
+
+/* Calls about commands and what they wrote; 'i', 's', 'o', 'b' and 'c'. */
+static int run_command(char op, const struct sandbox_use *use, const struct output_sink *sink,
+                       struct err *e)
+{
+	const struct exec_spec spec = { .argv = command, .cwd = "/" };
+	struct output_range output = { .offset = 4, .limit = 10 };
+	struct command_state state;
+	char id[SANDBOX_OUTPUT_ID];
+
+	switch (op) {
+	case 'i':
+		return sandbox_input(use, "a", "abcd", false, e);
+	case 's':
+		return sandbox_stop_command(use, "a", &state, e);
+	case 'o':
+		return sandbox_output(use, "a", &output, sink, e);
+	case 'b':
+		return sandbox_background(use, &spec, id, e);
+	default:
+		return sandbox_commands(use, take_command, NULL, e);
+	}
+}
+
+static int run_file(const char *op, void *total, struct err *e)
+{
+	const struct file_change change = { .path = "/f", .data = "abcd", .len = 4 };
 	const struct sandbox_use use = { boxes, &tenant, NULL };
 	const struct output_sink sink = { take, total };
 	struct file_range range = { .limit = 10 };
 	struct file_listing listing = { .limit = 2 };
 
-	switch (op) {
+	if (strcmp(op, "change") == 0)
+		return sandbox_change(&use, &change, 1, e);
+	switch (*op) {
 	case 'r':
 		return sandbox_read(&use, "/f", &range, &sink, e);
 	case 'w':
 		return sandbox_write(&use, "/f", "abcd", 4, e);
-	default:
+	case 'l':
 		return sandbox_list(&use, "/", &listing, &sink, e);
+	default:
+		return run_command(*op, &use, &sink, e);
 	}
 }
 
@@ -542,9 +616,9 @@ static void test_file_lies(void **state)
 		uint64_t total = 0;
 
 		file_lie = &file_lies[i];
-		print_message("file lie %zu: %s\n", i, file_lie->logged);
+		print_message("%s, lie %zu: %s\n", file_lie->op, i, file_lie->logged);
 		begin(behave_file_lie);
-		assert_int_equal(run_file(*file_lie->op, &total, &e), -1);
+		assert_int_equal(run_file(file_lie->op, &total, &e), -1);
 		assert_int_equal(e.code, SANDBOX_LOST);
 		assert_true(total <= 2 * strlen(ENTRY));
 		end();
@@ -573,7 +647,7 @@ static void test_endless_line(void **state)
 
 	(void)state;
 	begin(behave_long_line);
-	assert_int_equal(run_file('l', &total, &e), -1);
+	assert_int_equal(run_file("l", &total, &e), -1);
 	assert_int_equal(e.code, SANDBOX_LOST);
 	assert_int_equal(total, 0);
 	end();
@@ -598,7 +672,7 @@ static void test_credit_for_unsent_input(void **state)
 
 	(void)state;
 	begin(behave_generous);
-	assert_int_equal(run_file('w', &total, &e), -1);
+	assert_int_equal(run_file("w", &total, &e), -1);
 	assert_int_equal(e.code, SANDBOX_LOST);
 	end();
 	assert_non_null(strstr(log_text, "credit of 256 bytes"));
