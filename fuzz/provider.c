@@ -23,7 +23,8 @@ static void take(void *ctx, const struct said *said)
 	if (said->kind == SAID_CALL || said->kind == SAID_ARGUMENTS || said->kind == SAID_CALL_END)
 		demand(said->call < READER_CALLS_MAX);
 	if (said->text) {
-		demand(said->len > 0 && said->text[said->len] == '\0');
+		demand(said->len > 0 || said->kind == SAID_REASONING_END);
+		demand(said->text[said->len] == '\0');
 		demand(utf8_valid(said->text, said->len));
 		buf_add(&t->log, said->text, said->len);
 	}

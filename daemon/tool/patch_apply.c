@@ -28,7 +28,7 @@ struct text {
 
 static int split(struct text *t, const struct buf *old, struct err *e)
 {
-	const char *at = old->data, *end = at + old->len;
+	const char *at = old->data ? old->data : "", *end = at + old->len;
 	size_t n = 0;
 
 	for (const char *c = at; c < end; c++)
