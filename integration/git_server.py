@@ -118,24 +118,24 @@ class GitServer:
         self.world.listeners.remove(self.pid)
 
     def git(self, name, *words):
-        return output_of("git", "-C", f"{self.directory}/work/{name}", "-c", "user.name=a",
+        return output_of("git", "-C", f"{self.directory}/trees/{name}", "-c", "user.name=a",
                          "-c", "user.email=a@b", *words)
 
     def make(self, name):
         """A repository with branches main and side and a tag; its commits by these names."""
-        work = f"{self.directory}/work/{name}"
-        os.makedirs(work)
+        tree = f"{self.directory}/trees/{name}"
+        os.makedirs(tree)
         self.git(name, "init", "-q", "-b", "main")
         commits = {}
         for ref in ("v1", "side", "main"):
-            with open(f"{work}/file", "w", encoding="utf-8") as f:
+            with open(f"{tree}/file", "w", encoding="utf-8") as f:
                 f.write(f"this is {ref}\n")
             self.git(name, "add", ".")
             self.git(name, "commit", "-q", "-m", ref)
             self.git(name, *(("tag", ref) if ref == "v1" else ("branch", "-f", ref))
                      if ref != "main" else ("status", "-s"))
             commits[ref] = self.git(name, "rev-parse", "HEAD")
-        output_of("git", "clone", "-q", "--bare", work,
+        output_of("git", "clone", "-q", "--bare", tree,
                   f"{self.directory}/repositories/{name}.git")
         return commits
 
