@@ -118,15 +118,10 @@ static int submit(struct run *r, struct err *e)
 
 static enum round begin(struct run *r, struct err *e)
 {
-	enum round round;
+	enum round round = run_read(r, e);
 
-	if (transcript_read(&r->transcript, r->conf->store, &r->job->tenant, &r->job->turn, e))
-		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
-	if (!attached_tell(&r->attached, &r->transcript)) {
-		(void)err_set(e, ENOMEM, "no memory for what came with the turn");
-		return ROUND_FAILED;
-	}
-	round = run_place(r, e);
+	if (round == ROUND_AGAIN)
+		round = run_place(r, e);
 	if (round != ROUND_AGAIN)
 		return round;
 	r->harness = harness_run_new(r->conf->max_turn_bytes);

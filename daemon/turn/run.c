@@ -71,17 +71,23 @@ static enum round step(struct run *r, struct err *e)
 	return call ? run_step_call(r, call, e) : run_ask_model(r, e);
 }
 
-static enum round run_round(struct run *r, struct err *e)
+enum round run_read(struct run *r, struct err *e)
 {
-	enum round round;
-
 	if (transcript_read(&r->transcript, r->conf->store, &r->job->tenant, &r->job->turn, e))
 		return e->code == STORE_UNAVAILABLE ? ROUND_STORE : ROUND_FAILED;
 	if (!attached_tell(&r->attached, &r->transcript)) {
 		(void)err_set(e, ENOMEM, "no memory for what came with the turn");
 		return ROUND_FAILED;
 	}
-	round = step(r, e);
+	return ROUND_AGAIN;
+}
+
+static enum round run_round(struct run *r, struct err *e)
+{
+	enum round round = run_read(r, e);
+
+	if (round == ROUND_AGAIN)
+		round = step(r, e);
 	if (round != ROUND_AGAIN)
 		transcript_forget(&r->transcript);
 	return round;

@@ -64,6 +64,9 @@ void run_publish(const struct run *r, const char *type, struct json *data);
 /* -- run.c -- */
 extern const struct engine engine_agent; /* asks a model and runs its calls */
 
+/* The transcript is r's, and what came with the turn is told in it, when this is ROUND_AGAIN. */
+enum round run_read(struct run *r, struct err *e);
+
 /* -- prepare.c -- */
 /* What every engine needs: the turn runs, and r has its session and what came with it. */
 enum round run_prepare(struct run *r, struct err *e);
