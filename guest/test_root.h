@@ -6,6 +6,7 @@
 #ifndef GUEST_TEST_ROOT_H
 #define GUEST_TEST_ROOT_H
 
+#include "common/test_files.h"
 #include "guest/test_guest.h"
 
 #include <sys/stat.h>
@@ -37,33 +38,7 @@ static inline int leave_root(void **state)
 
 static inline void put(const char *name, const char *text)
 {
-	auto_close int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	struct err e = ERR_INIT;
-
-	assert_true(fd >= 0);
-	assert_int_equal(fd_write_all(fd, text, strlen(text), &e), 0);
-}
-
-static inline void expect_text(const char *name, const char *text)
-{
-	auto_close int fd = open(name, O_RDONLY | O_CLOEXEC);
-	auto_free char *data = NULL;
-	struct err e = ERR_INIT;
-	size_t len;
-
-	assert_true(fd >= 0);
-	assert_int_equal(fd_read_all(fd, 1000, &data, &len, &e), 0);
-	assert_string_equal(data, text);
-}
-
-static inline int count_entries(const char *path)
-{
-	auto_dir DIR *d = opendir(path);
-	int n = -2;
-
-	while (d && readdir(d))
-		n++;
-	return n;
+	put_bytes(name, text, strlen(text));
 }
 
 #endif

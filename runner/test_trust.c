@@ -1,11 +1,12 @@
 /* As root, in a place of its own: /tmp is sticky and root's, so what is below may be trusted. */
 #include "common/test.h"
 
+#include "common/test_files.h"
+
 #include "runner/trust.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,18 +33,10 @@ static int make_tree(void **state)
 	return fd < 0 ? -1 : close(fd);
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
-
 static int remove_tree(void **state)
 {
 	(void)state;
-	return nftw(base, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	return remove_tree_at(base);
 }
 
 static void assert_refused(const char *path, const char *culprit)

@@ -2,11 +2,11 @@
 #include "common/test.h"
 
 #include "common/fd.h"
+#include "common/test_files.h"
 #include "daemon/launcher/runner.h"
 #include "daemon/launcher/view.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -50,18 +50,10 @@ static int begin(void **state)
 	return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-	(void)st;
-	(void)type;
-	(void)at;
-	return remove(path);
-}
-
 static int end(void **state)
 {
 	(void)state;
-	return nftw(unit, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	return remove_tree_at(unit);
 }
 
 static struct view_sandbox *show(const char *cgroup, struct view_head *head, int *ret_fd,

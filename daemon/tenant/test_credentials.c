@@ -2,10 +2,10 @@
 #include "common/test.h"
 
 #include "common/fd.h"
+#include "common/test_files.h"
 #include "daemon/tenant/registry.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,18 +55,10 @@ static int begin_world(void **state)
 	return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-	(void)st;
-	(void)type;
-	(void)at;
-	return remove(path);
-}
-
 static int end_world(void **state)
 {
 	(void)state;
-	return nftw(world, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	return remove_tree_at(world);
 }
 
 /* One tenant with these credentials; "@" is the world, "$A" and "$B" are the hashes. */

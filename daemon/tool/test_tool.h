@@ -5,6 +5,7 @@
 #ifndef DAEMON_TOOL_TEST_TOOL_H
 #define DAEMON_TOOL_TEST_TOOL_H
 
+#include "common/test_files.h"
 #include "daemon/sandbox/jobs.h"
 
 #include "daemon/tool/tools.h"
@@ -117,40 +118,9 @@ static inline void has(const char *words)
 	}
 }
 
-static inline void put_bytes(const char *name, const void *data, size_t len)
-{
-	auto_close int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	struct err e = ERR_INIT;
-
-	assert_true(fd >= 0);
-	assert_int_equal(fd_write_all(fd, data, len, &e), 0);
-}
-
 static inline void put(const char *name, const char *text)
 {
 	put_bytes(name, text, strlen(text));
-}
-
-static inline void expect_text(const char *name, const char *want)
-{
-	auto_close int fd = open(name, O_RDONLY | O_CLOEXEC);
-	auto_free char *data = NULL;
-	struct err e = ERR_INIT;
-	size_t len;
-
-	assert_true(fd >= 0);
-	assert_int_equal(fd_read_all(fd, 1000, &data, &len, &e), 0);
-	assert_string_equal(data, want);
-}
-
-static inline int count_entries(const char *path)
-{
-	auto_dir DIR *d = opendir(path);
-	int n = -2;
-
-	while (d && readdir(d))
-		n++;
-	return n;
 }
 
 #endif
