@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/log.h"
 #include "common/utf8.h"
 
 #include <errno.h>
@@ -45,7 +46,10 @@ void call_refuse(struct call *c, int code, const char *why)
 	call_wake(c);
 }
 
-/* From when one wants to be alone nobody else enters, so that its turn comes. */
+/*
+ * From when one wants to be alone nobody else enters, so that its turn comes.  What earlier
+ * calls left behind, a changed guest even, ends with the sandbox that they ran in.
+ */
 static bool may_enter(struct call *c)
 {
 	struct sandbox *sb = c->sb;
@@ -55,7 +59,15 @@ static bool may_enter(struct call *c)
 	if (!c->alone)
 		return true;
 	sb->alone = c;
-	return !sandbox_has_work(sb);
+	if (sandbox_has_work(sb))
+		return false;
+	if (!sb->used)
+		return true;
+	c->restarts = true;
+	log_info("sandbox of tenant %s stops: a call wants one that nothing has used",
+	         sb->tenant.text);
+	sandbox_finish(sb);
+	return false;
 }
 
 void call_admit(struct call *c)
@@ -72,6 +84,7 @@ void call_admit(struct call *c)
 		return;
 	}
 	stop_waiting(c);
+	sb->used = true;
 	if (!sb->open++)
 		sb->quiet_since = clock_mono_ms();
 	sb->calls[slot] = c;
@@ -284,11 +297,15 @@ static void give_up_waiting(struct call *c, int code, const char *why)
 /* The time to wait for a start is over. */
 static void end_waiting(struct call *c)
 {
-	bool runs;
+	bool runs, restarts;
 
 	pthread_mutex_lock(&c->pool->lock);
 	runs = c->sb->state == STATE_RUNNING;
+	restarts = c->restarts;
+	c->restarts = false;
 	pthread_mutex_unlock(&c->pool->lock);
+	if (restarts)
+		return; /* its time was spent on the others: a start has as much once more */
 	if (!runs)
 		give_up_waiting(c, SANDBOX_START_FAILED,
 		                "the sandbox before this one has not ended yet");

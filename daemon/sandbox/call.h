@@ -32,7 +32,8 @@ struct call {
 	uint64_t id;          /* on the wire; 0 until opened */
 	unsigned int streams; /* output allowed: bit 0 stdout, bit 1 stderr */
 	bool has_input;       /* END is not sent with START */
-	bool alone;           /* runs while no other does */
+	bool alone;           /* runs while no other does, where none has run before */
+	bool restarts;        /* alone: its turn came, and a fresh sandbox is under way */
 	struct buf start;     /* payload of START */
 	struct err refusal;
 	enum exec_reason loss; /* EXEC_LOST, or what the host says ended the sandbox */

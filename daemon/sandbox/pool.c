@@ -167,7 +167,7 @@ void sandbox_begin(struct sandbox *sb)
 	}
 	sandbox_move(sb, STATE_STARTING);
 	sb->begun_ms = clock_mono_ms();
-	sb->ran = false;
+	sb->ran = sb->used = false;
 	sb->deadline = sb->begun_ms + sb->pool->conf.start_timeout_ms;
 	for (struct call *c = sb->waiting; c; c = c->next)
 		c->generation = sb->generation;

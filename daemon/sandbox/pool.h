@@ -81,6 +81,7 @@ struct sandbox {
 	struct call *calls[FRAME_CALLS_MAX]; /* open calls; the slot is the low byte of their id */
 	unsigned int open;
 	unsigned int resting; /* of the open ones, those that are no work */
+	bool used;            /* a call was let in since the start */
 	struct call *alone;   /* it runs alone, or waits for the end of the others to do so */
 	uint64_t calls_made;
 	uint64_t idle_since;  /* monotonic ms, meaningful while it has no work */

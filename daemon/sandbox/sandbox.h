@@ -93,9 +93,10 @@ struct sandbox_use {
 	const struct uuid *tenant;
 	struct cancel *cancel; /* NULL = cannot be cancelled */
 	/*
-	 * No other call runs meanwhile: it waits for those that are open, and those that come
-	 * wait for its end.  SANDBOX_BUSY when the open ones do not end.  What commands left
-	 * running goes on.
+	 * No other call runs meanwhile, and none has run in the sandbox before: it waits for
+	 * those that are open, then the sandbox is started anew unless nothing has used it,
+	 * and those that come wait for its end.  SANDBOX_BUSY when the open ones do not end.
+	 * Commands in the background, and what else was left running, end with the old one.
 	 */
 	bool alone;
 };

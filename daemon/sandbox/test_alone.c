@@ -1,5 +1,6 @@
 #include "daemon/sandbox/call.h"
 #include "daemon/sandbox/jobs.h"
+#include "daemon/sandbox/stream.h"
 
 /* Calls that run while no other does, and standard input. */
 
@@ -158,6 +159,71 @@ static void test_gives_up_and_lets_others_in(void **state)
 	cancel_release(&cancel);
 }
 
+/* What an earlier call left behind is not there any more, and the call after it is no reason. */
+static void test_has_a_fresh_sandbox(void **state)
+{
+	struct job left = { .shell = "sleep 1000 >/dev/null 2>&1 & echo $!" };
+	struct job a = { .shell = "true", .alone = true };
+	pid_t pid;
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	job_run(&left);
+	assert_ok(&left);
+	pid = (pid_t)strtol(left.head, NULL, 10);
+	assert_true(pid > 1);
+	assert_int_equal(kill(pid, 0), 0);
+	job_run(&a);
+	assert_ok(&a);
+	assert_int_equal(fake.starts, 2);
+	assert_int_equal(kill(pid, 0), -1);
+	assert_works(0);
+	assert_int_equal(fake.starts, 2);
+	end();
+}
+
+static void test_an_unused_sandbox_is_fresh(void **state)
+{
+	struct job a = { .shell = "true", .alone = true };
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	job_run(&a);
+	assert_ok(&a);
+	assert_int_equal(fake.starts, 1);
+	job_run(&a); /* which another one has used */
+	assert_ok(&a);
+	assert_int_equal(fake.starts, 2);
+	end();
+}
+
+/* A command that rests is no work to be waited for, and ends with the sandbox. */
+static void test_ends_one_that_rests(void **state)
+{
+	const struct uuid id = tenant(0);
+	struct sandbox_use use = { .tenant = &id };
+	const struct exec_spec spec = { .shell = "exec cat", .cwd = "/" };
+	struct job a = { .shell = "true", .alone = true };
+	struct exec_result result;
+	struct stream *s = NULL;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	use.sandboxes = boxes;
+	assert_int_equal(stream_open(&use, &spec, &s, &e), 0);
+	stream_rest(s, true);
+	job_run(&a);
+	assert_ok(&a);
+	assert_int_equal(fake.starts, 2);
+	while (stream_take(s, NULL))
+		assert_int_equal(stream_wait(s, NULL, 5000), 0);
+	assert_int_equal(stream_result(s, &result, &e), 0);
+	assert_int_equal(result.reason, EXEC_LOST);
+	stream_close(&s);
+	end();
+}
+
 /* Another tenant has another sandbox. */
 static void test_is_alone_in_its_own_sandbox(void **state)
 {
@@ -224,6 +290,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_is_alone_in_its_own_sandbox, set_up,
 		                                tear_down),
 		cmocka_unit_test_setup_teardown(test_lost_with_its_sandbox, set_up, tear_down),
+		cmocka_unit_test(test_has_a_fresh_sandbox),
+		cmocka_unit_test(test_an_unused_sandbox_is_fresh),
+		cmocka_unit_test(test_ends_one_that_rests),
 		cmocka_unit_test(test_input),
 	};
 

@@ -7,8 +7,9 @@
  * pipe is gone when it was read.  Nothing of the repository runs in that step: there is no
  * checkout, no template and no hook, no configuration but what is given here, and no
  * redirect is followed, which could lead to somebody else who asks.  The step is alone in
- * the sandbox: no other call runs meanwhile.  A process that a command left behind could
- * see it nevertheless, which the API's description says.
+ * a sandbox of its own: it is started anew for it when anything has run there, so that
+ * nothing that a command or a harness left behind can look on, and no other call runs
+ * meanwhile.
  *
  * Everything is made in a directory beside the target and moved there at the end, so a step
  * that was interrupted is done again from the beginning.
