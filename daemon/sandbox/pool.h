@@ -64,7 +64,8 @@ struct sandbox {
 	enum sandbox_state state;
 	uint64_t generation;
 	uint64_t begun_ms; /* monotonic: when START was sent */
-	bool ran;          /* the guest was ready since then */
+	bool ran;          /* the guest was ready since then ... */
+	bool used;         /* ... and a call was let in */
 	struct source from_source, to_source;
 	int from_guest, to_guest;
 	bool to_watched;    /* epoll waits for room towards the guest */
@@ -81,7 +82,6 @@ struct sandbox {
 	struct call *calls[FRAME_CALLS_MAX]; /* open calls; the slot is the low byte of their id */
 	unsigned int open;
 	unsigned int resting; /* of the open ones, those that are no work */
-	bool used;            /* a call was let in since the start */
 	struct call *alone;   /* it runs alone, or waits for the end of the others to do so */
 	uint64_t calls_made;
 	uint64_t idle_since;  /* monotonic ms, meaningful while it has no work */
