@@ -56,9 +56,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             else:
                 self.refuse(401, "who are you?", WWW_Authenticate='Basic realm="git"')
             return
-        while os.path.exists(f"{self.directory}/hold"):
+        while os.path.exists(f"{self.directory}/hold") and not path.startswith("/quick/"):
             self.hold()
-        self.run_backend(path.removeprefix("/private"), query, body)
+        self.run_backend(path.removeprefix("/private").removeprefix("/quick"), query, body)
 
     do_POST = do_GET
 
@@ -144,7 +144,7 @@ class GitServer:
 
     @contextlib.contextmanager
     def holding(self):
-        """Whoever asks waits until the end of this."""
+        """Whoever asks waits until the end of this, but for what is of the kind /quick."""
         with open(f"{self.directory}/hold", "w", encoding="utf-8"):
             pass
         try:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from daemon import Daemon
+from daemon import TENANTS, Daemon
 from git_server import BASIC, PASSWORD, USER, GitServer
 from world import eventually
 
@@ -178,6 +178,21 @@ def test_a_client_request_happens_once(cloister_with_http, server):
            clientRequestId=key)
     client.call("POST", "/v1/sessions", {"clientRequestId": key}, 409, "idempotency_conflict")
     wait_for(client, first["id"], "ready")
+
+
+def test_a_slow_server_delays_its_own_tenant_alone(make_daemon, server):
+    slow, quick = TENANTS[:5], TENANTS[5]
+    daemon = make_daemon((*slow, quick), options=HTTP).start()
+    with server.holding():
+        held = {t: create(daemon.client(t), server.url("code"))["id"] for t in slow}
+        for tenant, session in held.items():
+            eventually(lambda t=tenant, s=session: show(daemon.client(t), s)["state"] == "running",
+                       60, "it is set up")
+        session = create(daemon.client(quick), server.url("code", "/quick"))["id"]
+        wait_for(daemon.client(quick), session, "ready")
+        assert all(show(daemon.client(t), s)["state"] == "running" for t, s in held.items())
+    for tenant, session in held.items():
+        wait_for(daemon.client(tenant), session, "ready")
 
 
 def test_there_are_not_too_many(cloister_with_http, server):

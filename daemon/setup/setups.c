@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define THREADS   4
+#define THREADS   64  /* started as they are needed; most of the time they wait for git */
 #define PLACES    256 /* of all tenants */
 #define OF_TENANT 16
 #define RETRY_MS  200
@@ -29,6 +29,7 @@ struct setups {
 	pthread_cond_t work;
 	pthread_t threads[THREADS];
 	unsigned int thread_count;
+	unsigned int idle;
 	struct setup_job *first; /* queued and worked on, the oldest first */
 	unsigned int places;
 	bool closing;
@@ -58,17 +59,6 @@ static struct setup_job *find(struct setups *s, const struct uuid *tenant,
 	               !uuid_equal(&job->tenant, tenant)))
 		job = job->next;
 	return job;
-}
-
-static void add(struct setup_job *job)
-{
-	struct setup_job **at = &job->setups->first;
-
-	while (*at)
-		at = &(*at)->next;
-	*at = job;
-	job->place = SETUP_QUEUED;
-	pthread_cond_signal(&job->setups->work);
 }
 
 static void take_out(struct setup_job *job)
@@ -233,6 +223,23 @@ static void work(struct setup_job *job)
 		finish(job, &end);
 }
 
+static void *thread_main(void *arg);
+
+/*
+ * (locked) So many threads that no tenant's set-up waits for another tenant's, whose server
+ * may be slow for as long as a step may take.  One that cannot be started leaves it to others.
+ */
+static int more_threads(struct setups *s)
+{
+	int failed;
+
+	if (s->idle || s->thread_count == THREADS)
+		return 0;
+	failed = pthread_create(&s->threads[s->thread_count], NULL, thread_main, s);
+	s->thread_count += !failed;
+	return failed;
+}
+
 static void *thread_main(void *arg)
 {
 	struct setups *s = arg;
@@ -242,10 +249,14 @@ static void *thread_main(void *arg)
 	while (!s->closing) {
 		job = next_job(s);
 		if (!job) {
+			s->idle++;
 			pthread_cond_wait(&s->work, &s->lock);
+			s->idle--;
 			continue;
 		}
 		job->place = SETUP_WORKED;
+		if (next_job(s))
+			(void)more_threads(s);
 		pthread_mutex_unlock(&s->lock);
 		work(job);
 		pthread_mutex_lock(&s->lock);
@@ -257,6 +268,20 @@ static void *thread_main(void *arg)
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
+}
+
+/* (locked) */
+static void add(struct setup_job *job)
+{
+	struct setups *s = job->setups;
+	struct setup_job **at = &s->first;
+
+	while (*at)
+		at = &(*at)->next;
+	*at = job;
+	job->place = SETUP_QUEUED;
+	(void)more_threads(s);
+	pthread_cond_signal(&s->work);
 }
 
 /* -- what was left behind ------------------------------------------------------------------ */
@@ -309,6 +334,7 @@ static void adopt_tenant(void *ctx, const struct uuid *tenant)
 int setups_start(const struct setups_conf *conf, struct setups **ret, struct err *e)
 {
 	struct setups *s = calloc(1, sizeof(*s));
+	int failed;
 
 	if (!s)
 		return err_errno(e, "set-ups of sessions");
@@ -316,14 +342,12 @@ int setups_start(const struct setups_conf *conf, struct setups **ret, struct err
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->work, NULL);
 	*ret = s;
-	while (s->thread_count < THREADS) {
-		int failed = pthread_create(&s->threads[s->thread_count], NULL, thread_main, s);
-
-		if (failed) {
-			setups_stop(ret);
-			return err_set(e, failed, "cannot start a thread for set-ups");
-		}
-		s->thread_count++;
+	pthread_mutex_lock(&s->lock);
+	failed = more_threads(s);
+	pthread_mutex_unlock(&s->lock);
+	if (failed) {
+		setups_stop(ret);
+		return err_set(e, failed, "cannot start a thread for set-ups");
 	}
 	if (store_each_unfinished(conf->store, adopt_tenant, s, e) == 0)
 		return 0;
