@@ -94,6 +94,10 @@ def test_what_does_not_go_with_a_harness(acme):
     for approvals in ("ask", "plan"):
         acme.call("POST", "/v1/sessions", {"engine": engine, "approvals": approvals}, 422,
                   "invalid_approvals")
+    made = acme.call("POST", "/v1/sessions", {"engine": engine}, 201)
+    path = f"/v1/sessions/{made['id']}"
+    acme.call("PATCH", path, {"instructions": "be brief"}, 422, "invalid_engine")
+    assert acme.call("PATCH", path, {"title": "a"}, 200)["instructions"] is None
 
 
 @pytest.mark.parametrize("approvals", ["ask", "plan"])

@@ -41,6 +41,23 @@ static bool is_one(const struct http_request *req, struct http_response *res,
 	return changes == 1;
 }
 
+/* A session's engine never changes, so it may be asked for before.  False with the answer made. */
+static bool takes_instructions(const struct http_request *req, struct http_response *res,
+                               const struct api *api, const struct uuid *id)
+{
+	struct session s = { 0 };
+	struct err e = ERR_INIT;
+
+	if (session_get(api->store, api_tenant(req), id, &s, &e))
+		api_fail_about(req, res, "session", &e);
+	else if (s.harness[0])
+		http_error(req, res, 422, "invalid_engine",
+		           "instructions: a harness brings its own");
+	else
+		return true;
+	return false;
+}
+
 void sessions_change(const struct http_request *req, struct http_response *res, void *ctx)
 {
 	static const struct json_field fields[] = {
@@ -62,7 +79,7 @@ void sessions_change(const struct http_request *req, struct http_response *res, 
 	    !sessions_fits(req, res, "instructions", v[2], SESSION_INSTRUCTIONS_MAX) ||
 	    !is_one(req, res, v, ARRAY_LEN(fields)))
 		return;
-	if (!read_id(req, res, &id))
+	if (!read_id(req, res, &id) || (v[2] && !takes_instructions(req, res, api, &id)))
 		return;
 	archived = json_bool(v[1]);
 	change.title = json_str(v[0]);
