@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -22,5 +23,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 			abort();                                                           \
 		}                                                                          \
 	} while (0)
+
+/* Exactly so many bytes, for free(): one too far is seen. */
+static inline char *room_for(size_t size)
+{
+	char *room = malloc(size ? size : 1);
+
+	demand(room);
+	return room;
+}
+
+/* A copy that ends with a NUL. */
+static inline char *text_of(const void *data, size_t len)
+{
+	char *text = room_for(len + 1);
+
+	memcpy(text, data, len);
+	text[len] = '\0';
+	return text;
+}
 
 #endif

@@ -26,8 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size < sizeof(*copy))
 		return 0;
-	copy = malloc(size);
-	demand(copy);
+	copy = (struct nlmsghdr *)room_for(size);
 	memcpy(copy, data, size);
 	copy->nlmsg_len = (uint32_t)size;
 	was = d.n;

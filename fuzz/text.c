@@ -1,8 +1,7 @@
-/* Bytes of processes made fit for JSON and the database, and cut to what is kept of them. */
+/* Bytes of processes made fit for JSON and the database. */
 #include "fuzz/fuzz.h"
 
 #include "common/utf8.h"
-#include "daemon/tool/output.h"
 
 #include <string.h>
 
@@ -37,39 +36,13 @@ static void check_pieces(const char *data, size_t size, size_t piece)
 	demand(all.len == pieces.len && (!all.len || memcmp(all.data, pieces.data, all.len) == 0));
 }
 
-/* As one piece or many, the same is kept. */
-static void check_output(const char *data, size_t size, size_t repeat, size_t piece)
-{
-	static struct output whole, cut;
-	auto_buf struct buf a = BUF_INIT(8 * OUTPUT_HALF), b = BUF_INIT(8 * OUTPUT_HALF);
-	bool lossy_a, lossy_b, cut_a, cut_b;
-
-	output_init(&whole);
-	output_init(&cut);
-	for (size_t i = 0; i < repeat; i++) {
-		output_take(&whole, data, size);
-		for (size_t at = 0; at < size; at += piece)
-			output_take(&cut, data + at, size - at < piece ? size - at : piece);
-	}
-	cut_a = output_render(&whole, &a, &lossy_a);
-	cut_b = output_render(&cut, &b, &lossy_b);
-	demand(cut_a == cut_b && lossy_a == lossy_b && a.len == b.len);
-	demand(!buf_failed(&a) && (!a.len || memcmp(a.data, b.data, a.len) == 0));
-	demand(!a.len || utf8_valid(a.data, a.len));
-	demand(cut_a == (size * repeat > (size_t)2 * OUTPUT_HALF));
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	const char *text = (const char *)data + 2;
-	size_t piece, repeat;
+	const char *text = (const char *)data + 1;
 
-	if (size < 2)
+	if (size < 1)
 		return 0;
-	piece = data[0] % 61 * 16 + 4U;
-	repeat = data[1] & 1 ? 1 : ((size_t)3 * OUTPUT_HALF) / size + 1;
-	check_repair(text, size - 2);
-	check_pieces(text, size - 2, piece);
-	check_output(text, size - 2, repeat, piece);
+	check_repair(text, size - 1);
+	check_pieces(text, size - 1, data[0] % 61 * 16 + 4U);
 	return 0;
 }

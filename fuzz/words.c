@@ -26,12 +26,9 @@ static void check_runsc(const char *text)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char *text = malloc(size + 1);
+	char *text = text_of(data, size);
 	unsigned long long start;
 
-	demand(text);
-	memcpy(text, data, size);
-	text[size] = '\0';
 	check_runsc(text);
 	(void)lock_parse_start(text, &start);
 	free(text);

@@ -10,10 +10,10 @@
 
 #include "common/id.h"
 #include "daemon/http/http.h"
+#include "daemon/http/target.h"
 
 #include <microhttpd.h>
 
-#define HTTP_QUERY_MAX    16       /* parameters in one query */
 #define HTTP_RESPONSE_MAX 67108864 /* bytes in one answer */
 
 struct connection;
@@ -61,10 +61,7 @@ struct http_exchange {
 	bool refused;           /* res holds an answer from before the handler */
 	bool stream_out;        /* the stream thread owns res.stream now */
 	bool stream_slot;
-	struct {
-		const char *name, *value;
-	} query[HTTP_QUERY_MAX];
-	size_t query_count;
+	struct target_query query;
 	size_t target_len;
 	char *split; /* target_len + 1 bytes behind target: path parameters are cut here */
 	char target[];

@@ -4,13 +4,11 @@
  * libmicrohttpd accepts heads that another reader (a proxy in front) may take for a
  * different request: two lengths, a length beside chunks, a blank before the colon,
  * unknown transfer codings, bare CR, folded lines, NUL bytes.  Such a head is refused here and its
- * connection closed, before path or token are looked at.  The target is decoded once, by us:
- * libmicrohttpd would decode %2F and cut at %00 first.
+ * connection closed, before path or token are looked at.
  */
 #include "daemon/http/exchange.h"
 
 #include "common/id.h"
-#include "common/utf8.h"
 
 #include <string.h>
 #include <strings.h>
@@ -20,8 +18,6 @@ static const char token_chars[] = "!#$%&'*+-.^_`|~0123456789"
 static const char id_chars[] = "._-0123456789"
 			       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 static const char host_chars[] = ".-_:[]%0123456789"
-				 "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-static const char path_chars[] = "/-._~!$&'()*+,;=:@0123456789"
 				 "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 static bool made_of(const char *text, size_t len, const char *chars)
@@ -219,126 +215,7 @@ static void set_request_id(struct http_exchange *ex)
 		request_name(ex);
 }
 
-/* -- target --------------------------------------------------------------------------- */
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
-/* The byte that %XX at p stands for; -1 when it is malformed or NUL. */
-static int percent(const char *p)
-{
-	int high = hex_digit(p[1]);
-	int low = high < 0 ? -1 : hex_digit(p[2]);
-
-	return low < 0 || high + low == 0 ? -1 : high * 16 + low;
-}
-
-static const char *decode_path(char *path)
-{
-	char *out = path;
-
-	if (path[0] != '/')
-		return "the path must begin with a slash";
-	for (const char *p = path; *p; p++) {
-		int c = (unsigned char)*p;
-
-		if (c == '%') {
-			c = percent(p);
-			if (c < 0x20 || c == 0x7f || c == '/' || c == '\\')
-				return "the path has an escape that is not allowed";
-			p += 2;
-		} else if (!strchr(path_chars, c)) {
-			return "the path has a character that is not allowed";
-		}
-		*out++ = (char)c;
-	}
-	*out = '\0';
-	return utf8_valid(path, (size_t)(out - path)) ? NULL : "the path is not UTF-8";
-}
-
-static const char *check_segments(const char *path)
-{
-	if (!path[1])
-		return NULL;
-	while (*path) {
-		size_t len = strcspn(++path, "/");
-
-		if (!len)
-			return "the path has an empty segment";
-		if (path[0] == '.' && (len == 1 || (len == 2 && path[1] == '.')))
-			return "the path has a dot segment";
-		path += len;
-	}
-	return NULL;
-}
-
-static bool decode_query_text(char *text)
-{
-	char *out = text;
-
-	for (const char *p = text; *p; p++) {
-		int c = (unsigned char)*p;
-
-		if (c == '%') {
-			c = percent(p);
-			if (c < 0)
-				return false;
-			p += 2;
-		} else if (c == '+') {
-			c = ' ';
-		} else if (c <= 0x20 || c >= 0x7f || c == '#') {
-			return false;
-		}
-		*out++ = (char)c;
-	}
-	*out = '\0';
-	return utf8_valid(text, (size_t)(out - text));
-}
-
-static const char *add_parameter(struct http_exchange *ex, char *name)
-{
-	char *value = strchr(name, '=');
-
-	if (value)
-		*value++ = '\0';
-	else
-		value = name + strlen(name);
-	if (!decode_query_text(name) || !decode_query_text(value))
-		return "the query is not well-formed percent-encoded UTF-8";
-	if (!*name)
-		return "the query has a parameter without a name";
-	if (http_query(&ex->req, name))
-		return "the query has a parameter twice";
-	if (ex->query_count == HTTP_QUERY_MAX)
-		return "the query has too many parameters";
-	ex->query[ex->query_count].name = name;
-	ex->query[ex->query_count++].value = value;
-	return NULL;
-}
-
-static const char *parse_query(struct http_exchange *ex, char *query)
-{
-	const char *fault = NULL;
-
-	while (query && !fault) {
-		char *next = strchr(query, '&');
-
-		if (next)
-			*next++ = '\0';
-		if (*query)
-			fault = add_parameter(ex, query);
-		query = next;
-	}
-	return fault;
-}
-
+/* -- request line ------------------------------------------------------------------- */
 static const char *check_request_line(const struct http_exchange *ex, const char *url,
                                       const char *version)
 {
@@ -373,7 +250,7 @@ static bool check_bounds(struct http_exchange *ex, const char *version)
 bool request_check(struct http_exchange *ex, const char *method, const char *url,
                    const char *version)
 {
-	char *query = strchr(ex->target, '?');
+	char *query = target_split(ex->target);
 	const char *fault;
 
 	ex->req.method = method;
@@ -381,22 +258,18 @@ bool request_check(struct http_exchange *ex, const char *method, const char *url
 	read_headers(ex, version);
 	set_request_id(ex);
 	gate_origin(ex);
-	if (query)
-		*query++ = '\0';
 	fault = check_request_line(ex, url, version);
 	if (!fault)
 		fault = check_headers(ex, strcmp(version, "HTTP/1.0") == 0);
 	if (!fault && !(gate_check(ex) && check_bounds(ex, version)))
 		return false;
 	if (!fault)
-		fault = decode_path(ex->target);
-	if (!fault)
-		fault = check_segments(ex->target);
+		fault = target_path(ex->target);
 	if (fault) {
 		http_error(&ex->req, &ex->res, 400, "bad_request", "%s", fault);
 		return false;
 	}
-	fault = parse_query(ex, query);
+	fault = target_query(query, &ex->query);
 	if (fault)
 		http_error(&ex->req, &ex->res, 400, "invalid_query", "%s", fault);
 	return !fault;
@@ -434,21 +307,16 @@ bool request_media_type_ok(const struct http_exchange *ex)
 
 const char *http_query(const struct http_request *r, const char *name)
 {
-	const struct http_exchange *ex = r->inner;
-
-	for (size_t i = 0; i < ex->query_count; i++)
-		if (strcmp(ex->query[i].name, name) == 0)
-			return ex->query[i].value;
-	return NULL;
+	return target_value(&r->inner->query, name);
 }
 
 void http_each_query(const struct http_request *r,
                      void (*fn)(void *ctx, const char *name, const char *value), void *ctx)
 {
-	const struct http_exchange *ex = r->inner;
+	const struct target_query *query = &r->inner->query;
 
-	for (size_t i = 0; i < ex->query_count; i++)
-		fn(ctx, ex->query[i].name, ex->query[i].value);
+	for (size_t i = 0; i < query->count; i++)
+		fn(ctx, query->v[i].name, query->v[i].value);
 }
 
 const char *http_header(const struct http_request *r, const char *name)
