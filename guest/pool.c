@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/fdmsg.h"
 #include "guest/fault.h"
 
 #include <errno.h>
@@ -142,24 +143,9 @@ static struct supervisor *find_spare(void)
 
 static int send_order(const struct supervisor *s, enum order order, const int *fds, size_t n)
 {
-	union {
-		char space[CMSG_SPACE(ORDER_FDS_MAX * sizeof(int))];
-		struct cmsghdr head;
-	} control;
 	uint32_t word = order;
-	struct iovec iov = { .iov_base = &word, .iov_len = sizeof(word) };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 
-	if (n) {
-		memset(&control, 0, sizeof(control));
-		control.head.cmsg_level = SOL_SOCKET;
-		control.head.cmsg_type = SCM_RIGHTS;
-		control.head.cmsg_len = CMSG_LEN(n * sizeof(int));
-		memcpy(CMSG_DATA(&control.head), fds, n * sizeof(int));
-		m.msg_control = &control;
-		m.msg_controllen = CMSG_SPACE(n * sizeof(int));
-	}
-	return sendmsg(s->sock.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
+	return fdmsg_send(s->sock.fd, &word, sizeof(word), fds, n, MSG_DONTWAIT) < 0 ? -1 : 0;
 }
 
 struct supervisor *pool_run(const int *fds, void *owner,

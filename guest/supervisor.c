@@ -10,6 +10,7 @@
 #include "guest/supervisor.h"
 
 #include "common/fd.h"
+#include "common/fdmsg.h"
 #include "guest/job.h"
 #include "guest/tree.h"
 
@@ -37,7 +38,7 @@ struct supervision {
 
 struct command {
 	enum order order;
-	int fds[ORDER_FDS_MAX]; /* owned */
+	int fds[FDMSG_MAX]; /* owned */
 };
 
 static void send_report(const struct supervision *s, const struct report *r)
@@ -53,39 +54,15 @@ static void close_all(int *fds, size_t n)
 		fd_close(&fds[i]);
 }
 
-static void take_fds(struct msghdr *m, struct command *c)
-{
-	struct cmsghdr *h = CMSG_FIRSTHDR(m);
-	size_t n;
-
-	for (size_t i = 0; i < ORDER_FDS_MAX; i++)
-		c->fds[i] = -1;
-	if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-		return;
-	n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-	memcpy(c->fds, CMSG_DATA(h), (n < ORDER_FDS_MAX ? n : ORDER_FDS_MAX) * sizeof(int));
-}
-
 /* False at the end of file. */
 static bool receive(int sock, struct command *c)
 {
-	union {
-		char space[CMSG_SPACE(ORDER_FDS_MAX * sizeof(int))];
-		struct cmsghdr align;
-	} control;
 	uint32_t order = 0;
-	struct iovec iov = { .iov_base = &order, .iov_len = sizeof(order) };
-	struct msghdr m = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control),
-	};
+	size_t count;
 
-	if (recvmsg(sock, &m, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(order))
+	if (fdmsg_receive(sock, &order, sizeof(order), c->fds, &count, 0) != (ssize_t)sizeof(order))
 		return false;
 	c->order = (enum order)order;
-	take_fds(&m, c);
 	return true;
 }
 
@@ -281,7 +258,7 @@ static void obey(struct supervision *s, struct command *c)
 		kill_all(s);
 		break;
 	}
-	close_all(c->fds, ORDER_FDS_MAX);
+	close_all(c->fds, FDMSG_MAX);
 }
 
 static void discard_output(int *fd)

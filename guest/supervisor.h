@@ -19,7 +19,6 @@ enum order {
 	ORDER_KILL,    /* kill the whole tree; ignored when there is none */
 };
 
-#define ORDER_FDS_MAX 4
 
 enum report_type {
 	REPORT_FAILED = 1, /* nothing was run: stage and code; the supervisor is free */

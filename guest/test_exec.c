@@ -315,7 +315,7 @@ static void test_cancel_kills_a_bomb(void **state)
 	call = guest_start(
 		&g, "{\"op\":\"exec\",\"cwd\":\"/\",\"env\":{\"MARK\":\"guest-test-bomb\"},"
 		    "\"shell\":\"for j in 1 2 3 4 5 6 7 8; do (setsid sh -c "
-		    "'while :; do (setsid sleep 0.5 &); sleep 0.01; done' &); done; sleep 100\"}");
+		    "'while :; do (setsid sleep 2 &); sleep 0.05; done' &); done; sleep 100\"}");
 	for (int i = 0; i < 2000 && count_marked("MARK=guest-test-bomb") <= 20; i++)
 		(void)usleep(10000);
 	assert_true(count_marked("MARK=guest-test-bomb") > 20);

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/fdmsg.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -15,11 +16,6 @@ struct record {
 	struct err why; /* code 0: none */
 };
 
-union control {
-	char bytes[CMSG_SPACE(REPORT_FDS_MAX * sizeof(int))];
-	struct cmsghdr align;
-};
-
 int report_pair(int ret_ends[2], struct err *e)
 {
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ret_ends) < 0)
@@ -30,22 +26,7 @@ int report_pair(int ret_ends[2], struct err *e)
 static int send_record(int channel, const struct record *rec, const int *fds, size_t n,
                        struct err *e)
 {
-	union control control = { 0 };
-	struct record copy = *rec;
-	struct iovec data = { .iov_base = &copy, .iov_len = sizeof(copy) };
-	struct msghdr m = { .msg_iov = &data, .msg_iovlen = 1 };
-
-	if (n > 0) {
-		struct cmsghdr *c = &control.align;
-
-		m.msg_control = control.bytes;
-		m.msg_controllen = CMSG_SPACE(n * sizeof(int));
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(n * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, n * sizeof(int));
-	}
-	if (sendmsg(channel, &m, MSG_NOSIGNAL) != (ssize_t)sizeof(copy))
+	if (fdmsg_send(channel, rec, sizeof(*rec), fds, n, 0) != (ssize_t)sizeof(*rec))
 		return err_errno(e, "report step %d", rec->step);
 	return 0;
 }
@@ -66,17 +47,6 @@ void report_error(int channel, enum report_step step, const struct err *why)
 		rec.why.code = EIO;
 	if (send_record(channel, &rec, NULL, 0, &ignored) < 0)
 		return; /* the runner is gone, and so is everybody who could read it */
-}
-
-static void take_fds(struct msghdr *m, struct report *ret)
-{
-	struct cmsghdr *c = CMSG_FIRSTHDR(m);
-
-	ret->fd_count = 0;
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-		return;
-	ret->fd_count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-	memcpy(ret->fds, CMSG_DATA(c), ret->fd_count * sizeof(int));
 }
 
 static void close_fds(struct report *r)
@@ -105,32 +75,26 @@ static int wait_readable(int channel, int timeout_ms, struct err *e)
 int report_wait(int channel, enum report_step step, size_t fd_count, int timeout_ms,
                 struct report *ret, struct err *e)
 {
-	union control control = { 0 };
 	struct record rec;
-	struct iovec data = { .iov_base = &rec, .iov_len = sizeof(rec) };
-	struct msghdr m = { .msg_iov = &data,
-		            .msg_iovlen = 1,
-		            .msg_control = control.bytes,
-		            .msg_controllen = sizeof(control.bytes) };
 	struct report got = { 0 };
 	ssize_t n;
 
 	if (wait_readable(channel, timeout_ms, e) < 0)
 		return -1;
-	n = recvmsg(channel, &m, MSG_CMSG_CLOEXEC);
+	n = fdmsg_receive(channel, &rec, sizeof(rec), got.fds, &got.fd_count, 0);
+	if (n < 0 && errno == EMSGSIZE)
+		return err_set(e, EPROTO, "a report that is too long");
 	if (n < 0 && errno != ECONNRESET)
 		return err_errno(e, "receive a report");
 	if (n <= 0)
 		return err_set(e, EPIPE, "the other side is gone");
-	take_fds(&m, &got);
 	if (n == (ssize_t)sizeof(rec) && rec.why.code != 0) {
 		rec.why.text[sizeof(rec.why.text) - 1] = '\0';
 		*e = rec.why;
 		close_fds(&got);
 		return -1;
 	}
-	if (n != (ssize_t)sizeof(rec) || rec.step != (int32_t)step || got.fd_count != fd_count ||
-	    (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
+	if (n != (ssize_t)sizeof(rec) || rec.step != (int32_t)step || got.fd_count != fd_count) {
 		close_fds(&got);
 		return err_set(e, EPROTO, "a report out of order");
 	}

@@ -18,11 +18,10 @@
 #define RUNNER_REPORT_H
 
 #include "common/err.h"
+#include "common/fdmsg.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-#define REPORT_FDS_MAX 4
 
 enum report_step {
 	REPORT_GO = 1, /* do your part */
@@ -36,7 +35,7 @@ enum report_step {
 struct report {
 	enum report_step step;
 	int32_t value;
-	int fds[REPORT_FDS_MAX]; /* owned by the receiver */
+	int fds[FDMSG_MAX]; /* owned by the receiver */
 	size_t fd_count;
 };
 

@@ -1,65 +1,18 @@
 #include "daemon/launcher/message.h"
 
 #include "common/fd.h"
+#include "common/fdmsg.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-
-/* Room for the two descriptors of LAUNCHER_STARTED and for nothing more. */
-union control {
-	char room[CMSG_SPACE(2 * sizeof(int))];
-	struct cmsghdr align;
-};
-
-static void put_descriptors(struct msghdr *h, union control *c, const int fds[2])
-{
-	size_t size = (fds[1] < 0 ? 1 : 2) * sizeof(int);
-	struct cmsghdr *item;
-
-	memset(c, 0, sizeof(*c));
-	h->msg_control = c->room;
-	h->msg_controllen = CMSG_SPACE(size);
-	item = CMSG_FIRSTHDR(h);
-	item->cmsg_level = SOL_SOCKET;
-	item->cmsg_type = SCM_RIGHTS;
-	item->cmsg_len = CMSG_LEN(size);
-	memcpy(CMSG_DATA(item), fds, size);
-}
 
 int launcher_send(int sock, const struct launcher_message *m, const int fds[2], struct err *e)
 {
-	struct launcher_message copy = *m;
-	struct iovec part = { .iov_base = &copy, .iov_len = sizeof(copy) };
-	struct msghdr h = { .msg_iov = &part, .msg_iovlen = 1 };
-	union control control;
-	ssize_t n;
+	size_t count = !fds ? 0 : fds[1] < 0 ? 1 : 2;
 
-	if (fds)
-		put_descriptors(&h, &control, fds);
-	do
-		n = sendmsg(sock, &h, MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
+	if (fdmsg_send(sock, m, sizeof(*m), fds, count, 0) < 0)
 		return err_errno(e, "send a message between launcher and server");
 	return 0;
-}
-
-/* Collects what came; returns how many descriptors that were, all of them owned by the caller. */
-static size_t get_descriptors(struct msghdr *h, int ret_fds[2])
-{
-	size_t n = 0;
-
-	for (struct cmsghdr *item = CMSG_FIRSTHDR(h); item; item = CMSG_NXTHDR(h, item)) {
-		size_t len = item->cmsg_len - CMSG_LEN(0);
-
-		if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t at = 0; at + sizeof(int) <= len && n < 2; at += sizeof(int))
-			memcpy(&ret_fds[n++], CMSG_DATA(item) + at, sizeof(int));
-	}
-	return n;
 }
 
 static int check_text(const struct launcher_message *m, struct err *e)
@@ -138,39 +91,28 @@ static int check(const struct launcher_message *m, size_t descriptors, struct er
 
 int launcher_receive(int sock, struct launcher_message *ret, int ret_fds[2], struct err *e)
 {
-	auto_close int first = -1, second = -1;
 	struct launcher_message m;
-	struct iovec part = { .iov_base = &m, .iov_len = sizeof(m) };
-	union control control;
-	struct msghdr h = { .msg_iov = &part,
-		            .msg_iovlen = 1,
-		            .msg_control = control.room,
-		            .msg_controllen = sizeof(control.room) };
-	int fds[2] = { -1, -1 };
+	int fds[FDMSG_MAX];
 	size_t descriptors;
-	ssize_t n;
+	ssize_t n = fdmsg_receive(sock, &m, sizeof(m), fds, &descriptors, 0);
 
-	do
-		n = recvmsg(sock, &h, MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == ECONNRESET)
 		return 0;
+	if (n < 0 && errno == EMSGSIZE)
+		return err_set(e, EPROTO, "a message of more than %zu bytes or %d descriptors",
+		               sizeof(m), FDMSG_MAX);
 	if (n < 0)
 		return err_errno(e, "receive a message between launcher and server");
-	descriptors = get_descriptors(&h, fds);
-	first = fds[0];
-	second = fds[1];
 	if (n == 0 && descriptors == 0)
 		return 0;
-	if (n != sizeof(m) || (h.msg_flags & MSG_TRUNC))
-		return err_set(e, EPROTO, "a message of %s than %zu bytes",
-		               (size_t)n < sizeof(m) ? "less" : "more", sizeof(m));
-	if (h.msg_flags & MSG_CTRUNC)
-		return err_set(e, EPROTO, "a message came with too many descriptors");
-	if (check(&m, descriptors, e) < 0)
-		return -1;
-	*ret = m;
-	ret_fds[0] = fd_take(&first);
-	ret_fds[1] = fd_take(&second);
-	return 1;
+	if (n == sizeof(m) && check(&m, descriptors, e) == 0) {
+		*ret = m;
+		ret_fds[0] = fds[0];
+		ret_fds[1] = fds[1];
+		return 1;
+	}
+	for (size_t i = 0; i < descriptors; i++)
+		fd_close(&fds[i]);
+	return n == sizeof(m) ? -1
+	                      : err_set(e, EPROTO, "a message of less than %zu bytes", sizeof(m));
 }

@@ -3,6 +3,7 @@
 #include "daemon/launcher/message.h"
 
 #include "common/fd.h"
+#include "common/fdmsg.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -254,7 +255,7 @@ static void test_descriptors_are_counted(void **state)
 	struct launcher_message start = message(LAUNCHER_START);
 	struct launcher_message started = message(LAUNCHER_STARTED);
 	int pair[2];
-	int fds[3];
+	int fds[FDMSG_MAX + 1];
 
 	(void)state;
 	make_pair(pair);
@@ -269,7 +270,9 @@ static void test_descriptors_are_counted(void **state)
 	send_raw(pair[0], &started, sizeof(started), fds, 1);
 	expect_refused(pair, "1 descriptors");
 	send_raw(pair[0], &started, sizeof(started), fds, 3);
-	expect_refused(pair, "too many descriptors");
+	expect_refused(pair, "3 descriptors");
+	send_raw(pair[0], &started, sizeof(started), fds, FDMSG_MAX + 1);
+	expect_refused(pair, "more than");
 	started.processes = 0;
 	send_raw(pair[0], &started, sizeof(started), fds, 2);
 	expect_refused(pair, "no process is allowed");

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/fdmsg.h"
 #include "common/log.h"
 #include "daemon/confine/confine.h"
 #include "daemon/launcher/child.h"
@@ -34,35 +35,19 @@ struct post {
 
 /* -- the loop --------------------------------------------------------------------------------- */
 
-/*
- * One descriptor comes with each message, and there is room for one: the kernel installs no
- * other, and says that it left something out.  -1 when there is none of use.
- */
+/* One descriptor comes with each message; -1 when there is none of use. */
 static int receive_descriptor(struct post *p)
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_LEN(sizeof(int))];
-	} control;
+	int fds[FDMSG_MAX];
+	size_t count;
 	char word;
-	struct iovec iov = { &word, 1 };
-	struct msghdr m = { .msg_iov = &iov,
-		            .msg_iovlen = 1,
-		            .msg_control = control.bytes,
-		            .msg_controllen = CMSG_LEN(sizeof(int)) };
-	ssize_t n = recvmsg(p->sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
-	int fd = -1;
+	ssize_t n = fdmsg_receive(p->sock, &word, 1, fds, &count, MSG_DONTWAIT);
 
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EMSGSIZE))
 		p->over = true;
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
-	    c->cmsg_len != CMSG_LEN(sizeof(int)))
-		return -1;
-	memcpy(&fd, CMSG_DATA(c), sizeof(fd));
-	if (m.msg_flags & MSG_CTRUNC)
-		fd_close(&fd);
-	return fd;
+	for (size_t i = 0; i < count && count > 1; i++)
+		fd_close(&fds[i]);
+	return fds[0];
 }
 
 /* Too many requests are closed at once. */

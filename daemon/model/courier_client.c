@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/fdmsg.h"
 #include "daemon/model/fault.h"
 
 #include <errno.h>
@@ -38,24 +39,10 @@ static int wait_for(int fd, short events, const struct courier_wait *w, struct e
 /* The courier takes them from one queue, which may be full; that does not outlast a cancel. */
 static int send_descriptor(int sock, int fd, const struct courier_wait *w, struct err *e)
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = { .bytes = { 0 } };
-	char word = 0;
-	struct iovec iov = { &word, 1 };
-	struct msghdr m = { .msg_iov = &iov,
-		            .msg_iovlen = 1,
-		            .msg_control = control.bytes,
-		            .msg_controllen = sizeof(control.bytes) };
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	const char word = 0;
 
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &fd, sizeof(fd));
-	while (sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
-		if (errno != EAGAIN && errno != EINTR)
+	while (fdmsg_send(sock, &word, 1, &fd, 1, MSG_DONTWAIT) != 1) {
+		if (errno != EAGAIN)
 			return gone(e);
 		if (wait_for(sock, POLLOUT, w, e) < 0)
 			return -1;

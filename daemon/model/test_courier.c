@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/fdmsg.h"
 #include "common/log.h"
 #include "daemon/model/courier_client.h"
 #include "daemon/model/fault.h"
@@ -50,21 +51,11 @@ struct fake {
 
 static int take_descriptor(int sock)
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control;
+	int fds[FDMSG_MAX];
+	size_t count;
 	char word;
-	struct iovec iov = { &word, 1 };
-	struct msghdr m = { .msg_iov = &iov,
-		            .msg_iovlen = 1,
-		            .msg_control = control.bytes,
-		            .msg_controllen = sizeof(control.bytes) };
-	int fd = -1;
 
-	if (recvmsg(sock, &m, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&m))
-		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(fd));
-	return fd;
+	return fdmsg_receive(sock, &word, 1, fds, &count, 0) == 1 ? fds[0] : -1;
 }
 
 static bool say(int fd, enum courier_piece_kind kind, const void *data, size_t len)
@@ -238,23 +229,7 @@ static void a_courier_that_takes_nothing(void **state)
 
 static void send_two(int sock, int first, int second)
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(2 * sizeof(int))];
-	} control = { .bytes = { 0 } };
-	const int fds[] = { first, second };
-	struct iovec iov = { (char[]){ "x" }, 1 };
-	struct msghdr m = { .msg_iov = &iov,
-		            .msg_iovlen = 1,
-		            .msg_control = control.bytes,
-		            .msg_controllen = sizeof(control.bytes) };
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(fds));
-	memcpy(CMSG_DATA(c), fds, sizeof(fds));
-	assert_int_equal(sendmsg(sock, &m, MSG_NOSIGNAL), 1);
+	assert_int_equal(fdmsg_send(sock, "x", 1, (int[]){ first, second }, 2, 0), 1);
 }
 
 /* Whether nobody has the other end any more. */
