@@ -3,7 +3,6 @@
 #include "common/fd.h"
 
 #include <errno.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -16,7 +15,11 @@ union control {
 ssize_t fdmsg_send(int sock, const void *data, size_t len, const int *fds, size_t count, int flags)
 {
 	union control control = { .room = { 0 } };
-	struct iovec part = { .iov_base = (void *)(uintptr_t)data, .iov_len = len };
+	const union {
+		const void *given;
+		void *wanted; /* by iovec, which is for both directions */
+	} bytes = { data };
+	struct iovec part = { .iov_base = bytes.wanted, .iov_len = len };
 	struct msghdr m = { .msg_iov = &part, .msg_iovlen = 1 };
 	ssize_t n;
 
