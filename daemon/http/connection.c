@@ -125,6 +125,19 @@ void connection_notify(void *cls, struct MHD_Connection *mhd, void **context,
 		closed(cls, *context);
 }
 
+/*
+ * A resumed connection is read before its answer is asked for, and one whose client
+ * has sent its end would be closed unanswered.  Connections with a timeout of their
+ * own are visited before any is read: so this one has a second more than the others,
+ * until connection_request() has answered.  libmicrohttpd 1.0.1 takes no timeout of one
+ * that is suspended.
+ */
+void connection_suspend(struct MHD_Connection *mhd, const struct http_conf *conf)
+{
+	MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, server_idle_s(conf) + 1);
+	MHD_suspend_connection(mhd);
+}
+
 void *connection_request_line(void *cls, const char *target, struct MHD_Connection *mhd)
 {
 	struct http_server *s = cls;

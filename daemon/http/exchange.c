@@ -384,7 +384,7 @@ static enum MHD_Result hand_to_worker(struct http_exchange *ex)
 		return refuse_busy(ex, submitted);
 	s->running++;
 	connection_set_deadline(ex->connection, 0);
-	MHD_suspend_connection(ex->mhd);
+	connection_suspend(ex->mhd, &s->conf);
 	return MHD_YES;
 }
 

@@ -61,20 +61,10 @@ void server_done(struct http_server *s, struct http_exchange *ex)
 		ring(s);
 }
 
-/*
- * A resumed connection is read before its answer is asked for, and one whose client
- * has sent its end would be closed unanswered.  Connections with a timeout of their
- * own are visited before any is read: so a resumed one gets a second more than the
- * others, until connection_request() has answered.
- */
 static void resume(struct http_exchange *ex)
 {
-	struct http_server *s = ex->server;
-
-	s->running--;
+	ex->server->running--;
 	ex->stage = STAGE_READY;
-	MHD_set_connection_option(ex->mhd, MHD_CONNECTION_OPTION_TIMEOUT,
-	                          server_idle_s(&s->conf) + 1);
 	MHD_resume_connection(ex->mhd);
 }
 

@@ -69,6 +69,9 @@ void server_done(struct http_server *s, struct http_exchange *ex);
 /* Cut the connection at that moment; 0 = never. */
 void connection_set_deadline(struct connection *c, uint64_t deadline_ms);
 
+/* Loop thread: nothing is read from it until it is resumed. */
+void connection_suspend(struct MHD_Connection *mhd, const struct http_conf *conf);
+
 /* Cut what is past its deadline. */
 void connection_sweep(struct http_server *s, uint64_t now_ms);
 
