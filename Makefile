@@ -139,7 +139,7 @@ SECONDS ?= 20
 fuzz_sources := $(sort $(wildcard fuzz/*.c))
 fuzz_shared := fuzz/files.c fuzz/other_json.c
 fuzz_targets := $(patsubst %.c,%,$(filter-out $(fuzz_shared),$(fuzz_sources)))
-fuzz_prog = $(if $(filter fuzz/netlink fuzz/words,$1),cloister-runner,cloisterd)
+fuzz_prog = $(if $(filter fuzz/cgroup fuzz/mounts fuzz/netlink fuzz/words,$1),cloister-runner,cloisterd)
 define fuzz_rule
 $B/$1: $B/$1.o $(fuzz_shared:%.c=$B/%.o) $(foreach d,$(dirs.$(call fuzz_prog,$1)),$(call archive,$d))
 	@echo "  LD    $$@"

@@ -5,16 +5,24 @@
 #include "common/fd.h"
 
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <unistd.h>
 
 static char directory[] = "/run/cloister-fuzz-XXXXXX";
 static char file[sizeof(directory) + 8];
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st;
+	(void)type;
+	(void)ftw;
+	return remove(path);
+}
+
 static void clean_up(void)
 {
-	(void)unlink(file);
-	(void)rmdir(directory);
+	(void)nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 static void prepare(void)
@@ -24,12 +32,18 @@ static void prepare(void)
 	demand(atexit(clean_up) == 0);
 }
 
+const char *input_dir(void)
+{
+	if (!file[0])
+		prepare();
+	return directory;
+}
+
 const char *input_file(const uint8_t *data, size_t size)
 {
 	auto_close int fd = -1;
 
-	if (!file[0])
-		prepare();
+	(void)input_dir();
 	fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	demand(fd >= 0 && write(fd, data, size) == (ssize_t)size);
 	return file;

@@ -10,4 +10,7 @@
 /* Its path; the directory is the program's own and goes with it. */
 const char *input_file(const uint8_t *data, size_t size);
 
+/* That directory. */
+const char *input_dir(void);
+
 #endif

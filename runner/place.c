@@ -139,11 +139,18 @@ bool place_within(const char *inner, const char *outer)
 	return strncmp(inner, outer, len) == 0 && (inner[len] == '\0' || inner[len] == '/');
 }
 
-/* Undo the octal escapes of mountinfo in place, up to the end of the field. */
+/* A backslash and three octal digits are a byte; that of anything else is itself. */
+static bool is_escape(const char *text, size_t len)
+{
+	return len > 3 && text[0] == '\\' && text[1] >= '0' && text[1] <= '3' && text[2] >= '0' &&
+	       text[2] <= '7' && text[3] >= '0' && text[3] <= '7';
+}
+
+/* Undo the octal escapes of mountinfo, up to the end of the field. */
 static void decode_field(const char *field, size_t len, char *out)
 {
 	for (size_t i = 0; i < len; i++) {
-		if (field[i] == '\\' && len - i > 3) {
+		if (is_escape(field + i, len - i)) {
 			*out++ = (char)((field[i + 1] - '0') << 6 | (field[i + 2] - '0') << 3 |
 			                (field[i + 3] - '0'));
 			i += 3;

@@ -176,6 +176,9 @@ static void test_mounts_below(void **state)
 	              EBUSY);
 	assert_mounts("22 27 0:21\n", EPROTO);
 	assert_mounts("22 27 0:21 / /x\\0", 0);
+	assert_mounts("22 27 0:21 / /srv/a\\*40b/c rw - ext4 x rw\n", 0);
+	assert_mounts("22 27 0:21 / /srv/a\\440b/c rw - ext4 x rw\n", 0);
+	assert_mounts("22 27 0:21 / /srv/a\\040b/\\8\\18\\118 rw - ext4 x rw\n", EBUSY);
 }
 
 static void test_own_mounts(void **state)
