@@ -70,7 +70,8 @@ MATRIX = {
     "credentials": ["{ }", '{ db = "/etc/db"; }'],
     "environmentFiles": ["[ ]", '[ "/etc/a" "/etc/b" ]'],
     "path": ["[ ]", '[ "/p/bin" ]'],
-    "options": ["{ }", '{ max-running-turns = 3; host-address = [ "10.0.0.0/8" "192.0.2.0/24" ]; }'],
+    "options": ["{ }", '{ max-running-turns = 3; host-address = [ "10.0.0.0/8" "192.0.2.0/24" ]; }',
+                "{ allow-http-repositories = true; }"],
     "memoryMax": ['"80%"', '"3G"'],
 }
 
@@ -135,6 +136,7 @@ def good():
       hostAddresses = [ "192.0.2.0/24" ];
       trustedProxies = [ "192.0.2.9" ];
       metricsTokenFile = "/run/secrets/metrics";
+      allowHttpRepositories = true;
       logFormat = "json";
       limits = { maxRunningTurns = 2; maxRequestBytes = 2097152; drainSeconds = 7; };
       unit = { memoryMax = "3G"; tasksMax = 4096; };
@@ -248,6 +250,8 @@ def test_the_options_reach_the_command_line(good):
                   "--max-running-turns 2", "--max-request-bytes 2097152"):
         assert words in much, words
     assert " --log json " in much and " --log journal " in little
+    assert re.search(r" --allow-http-repositories( --|$)", much)
+    assert "--allow-http-repositories" not in little
     assert " --metrics-token-file /run/cloister-secrets/metrics " in much
     assert "--metrics-token-file" not in little
     assert "secret\tmetrics\ttoken for metrics\t/run/secrets/metrics" in good["much"]["list"].splitlines()
@@ -499,8 +503,11 @@ REFUSED = {
         modelsFile = "/etc/models.json";"""), "modelsFile: and models exclude one another"),
     "server's id": (cloister(SERVER.replace("mcp.s", "mcp.a_b")), "an id is 1 to 24 of a-z"),
     "server's address": (cloister(SERVER.replace("https://", "m")), "begins neither with https:// nor"),
-    "token in the open": (cloister(SERVER.replace("https", "http")), "would carry the key unencrypted"),
-    "token in store": (cloister(SERVER.replace("/etc/token", "/nix/store/x/token")), "is in the Nix store"),
+    "server's token in the open": (cloister(SERVER.replace("https", "http")), "would carry the key unencrypted"),
+    "server's token in store": (cloister(SERVER.replace("/etc/token", "/nix/store/x/token")),
+                                "is in the Nix store"),
+    "33 servers": (cloister("mcp = lib.genAttrs (builtins.genList (i: \"s${toString i}\") 33) "
+                            "(n: { url = \"https://s\"; })"), "cloister.mcp: more than 32"),
     "header of no token": (cloister('mcp.s = { url = "https://s"; tokenHeader = "X"; };'), "there is no tokenFile"),
     "server that is not declared": (cloister(f"""{SERVER};
         tenants.acme.mcp = [ "s" "t" ];"""), "acme.mcp: not declared in services.cloister.mcp: t"),
@@ -686,6 +693,27 @@ def test_every_limit_of_the_daemon_is_an_option_of_the_module():
         whole = name.removesuffix("PerTenant")
         assert limit.get("share", name) in limits
         assert limit.get("share") == whole or not name.endswith("PerTenant") or whole not in limits
+
+
+# Not for a service with a registry, and not for anything but tests.
+NO_OPTION = {"workspace-root", "token-file", "allow-remote", "confine"}
+
+
+def test_every_option_of_the_daemon_is_one_of_the_module():
+    """With everything declared, all of them are on the command line, and none that it lacks."""
+    text = subprocess.run([f"{BUILD}/cloisterd", "serve", "--help"], capture_output=True,
+                          text=True, check=True).stdout
+    known = set(re.findall(r"^  --([a-z-]+)", text, re.MULTILINE))
+    limits = evaluate(f"import {ROOT}/nix/limits.nix")
+    lines = [f"limits.{name} = {limit['default']}" for name, limit in limits.items()]
+    settings = cloister(";\n".join([MODEL, SERVER, *lines, "allowHttpRepositories = true",
+                                    'corsOrigins = [ "https://a.example" ]',
+                                    'trustedProxies = [ "192.0.2.9" ]',
+                                    'hostAddresses = [ "192.0.2.0/24" ]',
+                                    'metricsTokenFile = "/etc/metrics"']))
+    command = evaluate(f"{machine(settings)}.service.ExecStart")
+    assert set(re.findall(r" --([a-z-]+)", command)) == known - NO_OPTION
+    assert NO_OPTION < known and len(known) > 40
 
 
 def test_the_daemon_accepts_the_registry_that_the_module_makes(good, tmp_path):

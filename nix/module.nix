@@ -33,16 +33,15 @@ let
     inherit (cfg) tenants workspaceRoots;
     inherit stateDirectory secretDirectory;
   };
-  models = import ./models.nix {
-    inherit (cfg) models;
-    inherit secretDirectory secretFaults;
-    places = [ stateDirectory ] ++ cfg.workspaceRoots;
-  };
-  mcp = import ./mcp.nix {
-    inherit (cfg) mcp;
-    inherit secretDirectory secretFaults;
-    places = [ stateDirectory ] ++ cfg.workspaceRoots;
-  };
+  inherit
+    (import ./endpoints.nix {
+      inherit (cfg) models mcp;
+      inherit secretDirectory secretFaults;
+      places = [ stateDirectory ] ++ cfg.workspaceRoots;
+    })
+    models
+    mcp
+    ;
   modelsFile = if cfg.models != { } then "/etc/cloister/models.json" else cfg.modelsFile;
   # Something of root's is to be done before the service reads what was declared.
   prepared = declared || models.hasKeys || mcp.hasKeys || cfg.metricsTokenFile != null;
@@ -102,6 +101,7 @@ let
       trusted-proxy = proxies;
       models = lib.optional (modelsFile != null) modelsFile;
       mcp = lib.optional (cfg.mcp != { }) "/etc/cloister/mcp.json";
+      allow-http-repositories = cfg.allowHttpRepositories;
     }
     // lib.mapAttrs' (name: lib.nameValuePair limits.${name}.option) (
       removeAttrs given [ "drainSeconds" ]

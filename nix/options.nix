@@ -229,6 +229,10 @@ in
     Let `host` be an address that other machines reach. Tokens then travel as they are, unless
     something in between encrypts them.
   '';
+  allowHttpRepositories = option types.bool false ''
+    Let sessions begin with a repository at http://, where anybody on the way reads credentials
+    and changes code.
+  '';
   corsOrigins = option (types.listOf types.str) [ ] ''
     Whose pages may use the API, such as "https://app.example".
   '';

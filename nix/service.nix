@@ -38,7 +38,7 @@ let
     port = 4096;
     drainSeconds = 25;
     # More of "cloisterd serve --help", without the dashes: { "max-running-turns" = 32; }. One
-    # that may stand more than once has a list.
+    # that may stand more than once has a list, one without a value true or false.
     options = { };
     # A command of root's, as a list of words: run before the daemon starts, with the last word
     # "start", and before it reads its registry again, with "reload". When it fails, so does
@@ -93,12 +93,15 @@ let
 
   option =
     name: value:
-    builtins.concatLists (
-      map (one: [
-        (word "--${name}")
-        (word one)
-      ]) (if builtins.isList value then value else [ value ])
-    );
+    if builtins.isBool value then
+      if value then [ (word "--${name}") ] else [ ]
+    else
+      builtins.concatLists (
+        map (one: [
+          (word "--${name}")
+          (word one)
+        ]) (if builtins.isList value then value else [ value ])
+      );
 
   # "+": with root's powers and without the unit's walls.
   prepare =
