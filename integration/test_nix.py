@@ -152,8 +152,10 @@ def test_a_tenant_needs_an_id_and_a_token(good):
         "id": ACME, "name": "acme", "workspaceRoot": "/srv/cloister/acme",
         "credentials": [{"id": credential_id(ACME, "main"), "tokenFile": token_copy(ACME, "main")}],
         "egress": {"mode": "public"}}]}
+    project = good["little"]["list"].split("\t")[1]
     assert good["little"]["list"].splitlines() == [
-        f"workspace\t{good['little']['list'].split(chr(9))[1]}\t0\t/srv/cloister/acme",
+        f"workspace\t{project}\t0\t/srv/cloister/acme",
+        f"home\t{project}\t0\t/var/lib/cloister/tenants/{ACME}/state",
         f"secret\t{credential_id(ACME, 'main')}\ttoken of acme\t/run/secrets/acme"]
 
 
@@ -182,6 +184,10 @@ def test_all_that_can_be_said_of_a_tenant(good):
     fields = [line.split("\t") for line in good["much"]["list"].splitlines()]
     assert [f[2:] for f in fields if f[0] == "workspace"] == [
         ["0", "/srv/cloister/acme"], [str(20 * 1024 * 1024), "/data/globex dir"]]
+    # One number for both, so that they share a bound on one file system.
+    bounds = [f[1:3] for f in fields if f[0] in ("workspace", "home")]
+    assert bounds[0::2] == bounds[1::2] and bounds[0] != bounds[2]
+    assert [f[3] for f in fields if f[0] == "home"][1] == f"/var/lib/cloister/tenants/{GLOBEX}/state"
     assert ["token of globex", "/etc/globex new"] in [f[2:] for f in fields]
 
 

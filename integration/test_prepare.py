@@ -53,7 +53,10 @@ class Machine:
         for tool, body in (("setquota", ""), ("chattr", CHATTR), ("lsattr", LSATTR),
                            ("findmnt", "cat $base/mount")):
             self.write(f"{base}/tools/{tool}",
-                       f'#!/bin/bash\nbase={base}\necho "{tool} $*" >>{self.notes}\n{body}\n', 0o755)
+                       f'#!/bin/bash\nbase={base}\necho "{tool} $(id -un) $*" >>{self.notes}\n{body}\n', 0o755)
+        # Some are used as the service user.
+        for name in ("notes", "projects"):
+            self.write(f"{base}/{name}", "", 0o666)
         self.quotas(False)
 
     @staticmethod
@@ -74,6 +77,15 @@ class Machine:
     def noted(self, tool):
         with open(self.notes, encoding="utf-8") as f:
             return [line.split(" ", 1)[1].rstrip() for line in f if line.startswith(tool)]
+
+    def home(self, quota=0):
+        """In a state directory of the service user's."""
+        state = f"{self.base}/state"
+        if not os.path.isdir(state):
+            os.mkdir(state, 0o700)
+            shutil.chown(state, USER)
+        self.lines.append(f"home\t77\t{quota}\t{state}/tenants/a-b/state")
+        return f"{state}/tenants/a-b/state"
 
     def workspace(self, path, quota=0):
         self.lines.append(f"workspace\t77\t{quota}\t{path}")
@@ -299,8 +311,8 @@ def test_a_quota_is_set_where_the_file_system_counts(machine):
     path = machine.workspace(f"{machine.base}/srv/acme", 1024)
     machine.quotas(True)
     machine.succeed()
-    assert machine.noted("chattr") == [f"-p 77 +P -- {path}"]
-    assert machine.noted("setquota") == ["-P 77 0 1024 0 1088 /srv"]
+    assert machine.noted("chattr") == [f"root -p 77 +P -- {path}"]
+    assert machine.noted("setquota") == ["root -P 77 0 1024 0 1088 /srv"]
     # Another size, with files there: they count already.
     machine.write(f"{path}/file", "")
     machine.lines = []
@@ -310,7 +322,7 @@ def test_a_quota_is_set_where_the_file_system_counts(machine):
     machine.lines = []
     machine.workspace(path)
     machine.succeed(phase="reload")
-    assert machine.noted("setquota")[1:] == ["-P 77 0 2048 0 1152 /srv", "-P 77 0 0 0 0 /srv"]
+    assert machine.noted("setquota")[1:] == ["root -P 77 0 2048 0 1152 /srv", "root -P 77 0 0 0 0 /srv"]
     assert len(machine.noted("chattr")) == 1
 
 
@@ -363,7 +375,7 @@ def test_a_first_quota_that_was_broken_off_is_done_again(machine):
     os.rename(f"{path}/dir/stubborn", f"{path}/dir/willing")
     machine.succeed()
     assert {path, f"{path}/dir", f"{path}/dir/willing", f"{path}/later"} <= set(machine.projects())
-    assert machine.noted("setquota") == ["-P 77 0 1024 0 1088 /srv"]
+    assert machine.noted("setquota") == ["root -P 77 0 1024 0 1088 /srv"]
 
 
 def test_a_quota_is_lifted_on_a_machine_with_thousands_of_mounts(machine):
@@ -374,13 +386,74 @@ def test_a_quota_is_lifted_on_a_machine_with_thousands_of_mounts(machine):
     machine.lines = []
     machine.workspace(path)
     machine.succeed()
-    assert machine.noted("setquota")[1:] == ["-P 77 0 0 0 0 /srv"]
+    assert machine.noted("setquota")[1:] == ["root -P 77 0 0 0 0 /srv"]
 
 
 def test_a_quota_that_cannot_hold_is_refused(machine):
     machine.workspace(f"{machine.base}/srv/acme", 1024)
     machine.fail("its file system counts no projects, so diskQuota cannot hold")
     assert machine.noted("setquota") == []
+
+
+def test_a_home_is_bounded_where_its_file_system_counts(machine):
+    """By the owner while the service runs, who could otherwise send root elsewhere."""
+    home = machine.home(1024)
+    machine.quotas(True)
+    machine.succeed(phase="reload")
+    for path in (f"{machine.base}/state/tenants", os.path.dirname(home), home):
+        assert facts(path) == (USER, 0o700)
+    assert machine.noted("chattr") == [f"{USER} -p 77 +P -- {home}"]
+    assert machine.noted("setquota") == ["root -P 77 0 1024 0 1088 /srv"]
+    # Its mode is its tenant's to choose, and keeps no service from starting.
+    os.chmod(home, 0)
+    machine.write(f"{home}/file", "")
+    machine.lines = []
+    machine.home(2048)
+    machine.succeed()
+    machine.lines = []
+    machine.home()
+    machine.succeed(phase="reload")
+    assert machine.noted("setquota")[1:] == ["root -P 77 0 2048 0 1152 /srv", "root -P 77 0 0 0 0 /srv"]
+
+
+def test_a_home_with_files_waits_for_a_start(machine):
+    home = machine.home()
+    os.makedirs(f"{home}/dir")
+    machine.write(f"{home}/dir/file", "")
+    machine.quotas(True)
+    machine.lines = []
+    machine.home(1024)
+    machine.fail("needs its tenant's sandbox stopped: systemctl restart cloister", phase="reload")
+    assert machine.projects() == {}
+    machine.succeed()
+    assert machine.projects() == {home: "77+P", f"{home}/dir": "77+P", f"{home}/dir/file": "77"}
+
+
+def test_a_home_that_cannot_be_bounded_is_told_of_at_the_start(machine):
+    home = machine.home(1024)
+    done = machine.prepare()
+    assert done.returncode == 0, done.stderr
+    assert f"{home}: its file system counts no projects, so diskQuota does not bound" in done.stderr
+    machine.succeed(phase="reload")
+    assert machine.noted("setquota") == machine.noted("chattr") == []
+
+
+def test_a_home_that_leads_elsewhere_is_not_used(machine):
+    home = machine.home(1024)
+    machine.quotas(True)
+    os.makedirs(os.path.dirname(home))
+    os.mkdir(f"{machine.base}/target")
+    os.symlink(f"{machine.base}/target", home)
+    for phase in ("start", "reload"):
+        machine.fail(f"home {home} leads through a symbolic link", phase=phase)
+    assert machine.projects() == {} and facts(f"{machine.base}/target")[0] == "root"
+
+
+def test_a_home_that_nothing_bounds_is_not_made(machine):
+    home = machine.home()
+    machine.quotas(True)
+    machine.succeed()
+    assert not os.path.exists(home)
 
 
 # --- another PostgreSQL ----------------------------------------------------------------

@@ -164,9 +164,10 @@ let
         diskQuota = option (types.nullOr (types.strMatching "[1-9][0-9]{0,5}[MGT]")) null ''
           How much the workspace may hold, such as "20G", and with it how many files: one for
           every 16 KiB and 1,024 more. Needs a file system that counts projects (ext4 or xfs,
-          mounted with prjquota); on another one the service does not start. null: as much as
-          the file system has. The tenant's home directory, in the state directory, is not
-          in it.
+          mounted with prjquota); on another one the service does not start. The tenant's home
+          directory, in the state directory, is bounded likewise where that counts, too: together
+          with the workspace where both are on one file system, by itself elsewhere. null: as much
+          as the file system has.
         '';
       };
     }

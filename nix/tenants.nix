@@ -308,10 +308,12 @@ let
 
   # One fact a line, in fields that end with tabs; none of them can hold one.
   tab = "\t";
+  bound = name: "${toString (project name)}${tab}${toString (quota name)}";
   lines =
     name:
     [
-      "workspace${tab}${toString (project name)}${tab}${toString (quota name)}${tab}${workspace name}"
+      "workspace${tab}${bound name}${tab}${workspace name}"
+      "home${tab}${bound name}${tab}${stateDirectory}/tenants/${tenants.${name}.id}/state"
     ]
     ++ map (c: "secret${tab}${c.id}${tab}token of ${name}${tab}${c.value}") (credentials name);
 in
