@@ -1,23 +1,35 @@
 #include "daemon/store/migrate.h"
 
+#include "daemon/store/store.h"
+
+#include <inttypes.h>
 #include <stdio.h>
 
-static int read_version(struct pg *pg, const char *schema, int64_t *ret, struct err *e)
+struct version {
+	int64_t have;   /* how many files were applied, by whatever release */
+	int64_t oldest; /* how many a release must have to work with that */
+};
+
+static int read_version(struct pg *pg, const char *schema, struct version *ret, struct err *e)
 {
 	auto_rows struct pg_rows *rows = NULL;
-	char sql[200];
+	char sql[400];
 
 	(void)snprintf(sql, sizeof(sql),
 	               "CREATE TABLE IF NOT EXISTS %s.migration (version integer PRIMARY KEY, "
-	               "name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())",
-	               schema);
+	               "name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now()); "
+	               "ALTER TABLE %s.migration ADD COLUMN IF NOT EXISTS "
+	               "oldest integer NOT NULL DEFAULT 0",
+	               schema, schema);
 	if (pg_script(pg, sql, e) < 0)
 		return -1;
-	(void)snprintf(sql, sizeof(sql), "SELECT coalesce(max(version), 0) FROM %s.migration",
+	(void)snprintf(sql, sizeof(sql),
+	               "SELECT coalesce(max(version), 0), coalesce(max(oldest), 0) "
+	               "FROM %s.migration",
 	               schema);
 	if (pg_query(pg, sql, PG_NO_PARAMS, &rows, e) < 0)
 		return -1;
-	*ret = pg_get_int(rows, 0, 0);
+	*ret = (struct version){ pg_get_int(rows, 0, 0), pg_get_int(rows, 0, 1) };
 	return pg_rows_check(rows, "schema version", e);
 }
 
@@ -37,11 +49,17 @@ static int apply(struct pg *pg, const char *schema, const struct sql_file *file,
 
 int migrate(struct pg *pg, const char *schema, struct sql_list list, struct err *e)
 {
-	int64_t have;
+	struct version v;
 
-	if (read_version(pg, schema, &have, e) < 0)
+	if (read_version(pg, schema, &v, e) < 0)
 		return -1;
-	for (size_t i = (size_t)have; i < list.count; i++)
+	if (v.oldest > (int64_t)list.count)
+		return err_set(e, STORE_UNAVAILABLE,
+		               "schema %s was changed by a later release, and only one with "
+		               "migration %" PRId64 " can work with it (this one ends with %zu); "
+		               "install that again, or restore a backup from before it",
+		               schema, v.oldest, list.count);
+	for (size_t i = (size_t)v.have; i < list.count; i++)
 		if (apply(pg, schema, &list.files[i], (int64_t)i + 1, e) < 0)
 			return -1;
 	return 0;

@@ -150,9 +150,10 @@ static int provision(struct store *s, struct tenant_db *db, struct err *e)
 
 	if (recorded_version(s, db, &have, e) < 0)
 		return -1;
-	if (have < latest && (as_owner(s, CONTROL_DATABASE, db, make_role_and_database, e) < 0 ||
-	                      as_owner(s, db->key.database, db, make_schema, e) < 0 ||
-	                      db_exec(s->pool, &control_key, &record, e) < 0))
+	/* Ahead, after a rollback: the schema itself says whether that will do. */
+	if (have != latest && (as_owner(s, CONTROL_DATABASE, db, make_role_and_database, e) < 0 ||
+	                       as_owner(s, db->key.database, db, make_schema, e) < 0 ||
+	                       (have < latest && db_exec(s->pool, &control_key, &record, e) < 0)))
 		return err_wrap(e, "cannot make the database of tenant %s", db->id.text);
 	db->ready = true;
 	return 0;
