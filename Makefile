@@ -7,6 +7,7 @@
 #   make check-vm  install it in virtual machines with systemd, and test it there
 #   make check-vm-long  the same with the tests that take long
 #   make fuzz      every reader of foreign bytes against SECONDS=20 of invented ones
+#   make bench     measure, side by side with the tools it competes with (ROWS="name ...", SHORT=1)
 #   make lint      everything static        make format   rewrite in house style
 #   make install   programs, unit, users and directories (DESTDIR, PREFIX=/usr)
 #
@@ -43,7 +44,7 @@ warn := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-st
 harden := -fstack-protector-strong -fstack-clash-protection -fcf-protection \
 	-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
 # These install what is missing first, a compiler too, and then call make again.
-front := prepare demo run check asan lint check-vm check-vm-long fuzz
+front := prepare demo run check asan bench lint check-vm check-vm-long fuzz
 building := $(filter-out $(front) clean format unit,$(or $(MAKECMDGOALS),all))
 ifeq ($(findstring clang,$(if $(building),$(shell $(CC) --version))),)
 warn += -Wjump-misses-init -Wlogical-op -Wduplicated-cond -Wduplicated-branches
@@ -152,9 +153,23 @@ fuzz:
 	$Q$(MAKE) --no-print-directory -j$$(nproc) VARIANT=fuzz CC=clang fuzz-targets && \
 		scripts/fuzz $(BUILD)/fuzz $(SECONDS)
 
+# -- bench: load generators, where a script would measure itself --------------------------
+bench_programs := drain replay streams turns
+bench_sources := $(sort $(wildcard bench/*.c))
+define bench_rule
+$B/bench/$1: $B/bench/$1.o $B/bench/net.o $(call archive,common)
+	@echo "  LD    $$@"
+	$$Q$$(CC) $$(l.$$(VARIANT)) -o $$@ $$^ $$(shell $$(PKG) --libs libpq json-c) -lpthread
+endef
+$(foreach p,$(bench_programs),$(eval $(call bench_rule,$p)))
+bench-programs: $(bench_programs:%=$B/bench/%)
+bench:
+	$Qscripts/prepare all --bench
+	$Q$(MAKE) --no-print-directory -j$$(nproc) all bench-programs && scripts/bench $B
+
 # -- lint -------------------------------------------------------------------------
-csrc := $(sort $(foreach d,$(dirs),$(wildcard $d/*.c))) $(fuzz_sources)
-hsrc := $(sort $(foreach d,$(dirs) fuzz,$(wildcard $d/*.h)))
+csrc := $(sort $(foreach d,$(dirs),$(wildcard $d/*.c))) $(fuzz_sources) $(bench_sources)
+hsrc := $(sort $(foreach d,$(dirs) fuzz bench,$(wildcard $d/*.h)))
 lint-all: lint-format lint-size lint-headers lint-banned lint-shell analyze tidy
 # The formatter's output differs between versions, so only version 14 judges.
 lint-format:
@@ -196,7 +211,7 @@ check-vm-long:
 
 clean: ; rm -rf $(BUILD)
 FORCE:
-.PHONY: all tests fuzz-targets clean format lint-all lint-format lint-size lint-headers lint-banned lint-shell analyze \
+.PHONY: all tests fuzz-targets bench-programs clean format lint-all lint-format lint-size lint-headers lint-banned lint-shell analyze \
 	tidy lint-one unit configuration install $(front) FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

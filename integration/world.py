@@ -143,12 +143,15 @@ class World(demo.Stage):
         self.numbers = 0
         self.programs = self.rootfs = None
 
-    def open(self):
-        self.build()
-        # Dozens of databases are made here; none of what is tested depends on the disk.
+    def mount(self):
+        """Dozens of databases are made here; none of what is tested depends on the disk."""
         user = pwd.getpwnam(USER)
         output_of("mount", "-t", "tmpfs", "-o",
                   f"size=3g,mode=711,uid={user.pw_uid},gid={user.pw_gid}", "tmpfs", self.directory)
+
+    def open(self):
+        self.build()
+        self.mount()
         option = ["--test"] if SANITIZED else []
         self.programs = output_of(f"{ROOT}/scripts/stage", BUILD)
         self.rootfs = output_of(f"{ROOT}/scripts/prepare", "rootfs-path", *option)
