@@ -6,12 +6,12 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/test_files.h"
 #include "runner/cgroup.h"
 #include "runner/child.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,19 +61,11 @@ static int make_fake(void **state)
 	return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
-
 static int remove_fake(void **state)
 {
 	(void)state;
 	fd_close(&fake_dir);
-	return nftw(fake, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+	return remove_tree_at(fake);
 }
 
 static void assert_place(pid_t self, const char *reason)

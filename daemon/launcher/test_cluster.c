@@ -141,7 +141,7 @@ static void cluster_ends_with_its_launcher(void **state)
 	assert_ok(cluster_start(&next, dir, postgres_bin, &e)); /* it waits for the old one */
 	assert_int_not_equal(next.pid, old);
 	assert_ok(cluster_stop(&next, &e));
-	assert_int_equal(fixture_remove_tree(dir), 0);
+	assert_int_equal(remove_tree_at(dir), 0);
 }
 
 static void read_log(char *ret, size_t size)
@@ -221,7 +221,7 @@ static void other_major_version_is_refused(void **state)
 	assert_int_equal(close(fd), 0);
 	assert_code(cluster_start(&other, dir, postgres_bin, &e), EINVAL);
 	assert_non_null(strstr(e.text, "was made by PostgreSQL 13"));
-	assert_int_equal(fixture_remove_tree(dir), 0);
+	assert_int_equal(remove_tree_at(dir), 0);
 }
 
 static void make_below(const char *dir, const char *name)
@@ -264,7 +264,7 @@ static void no_cluster_is_made_after_an_upgrade_that_was_broken_off(void **state
 	make_below(dir, "pg/data.new"); /* of a start that was broken off */
 	assert_ok(cluster_start(&other, dir, postgres_bin, &e));
 	assert_ok(cluster_stop(&other, &e));
-	assert_int_equal(fixture_remove_tree(dir), 0);
+	assert_int_equal(remove_tree_at(dir), 0);
 }
 
 int main(void)

@@ -6,12 +6,12 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/test_files.h"
 #include "daemon/launcher/cluster.h"
 #include "daemon/store/internal.h"
 #include "daemon/store/session.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <glob.h>
 #include <grp.h>
 #include <pwd.h>
@@ -87,19 +87,6 @@ static inline void fixture_begin(void)
 	}
 }
 
-static inline int fixture_remove(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
-
-static inline int fixture_remove_tree(const char *path)
-{
-	return nftw(path, fixture_remove, 16, FTW_DEPTH | FTW_PHYS);
-}
-
 /* After the tests; result is theirs. */
 static inline int fixture_end(int result)
 {
@@ -107,7 +94,7 @@ static inline int fixture_end(int result)
 		(void)fprintf(stderr, "%s\n", e.text);
 		result = 1;
 	}
-	return fixture_remove_tree(state_dir) < 0 ? 1 : result;
+	return remove_tree_at(state_dir) < 0 ? 1 : result;
 }
 
 /* The first and the last test: between them descriptors are open. */

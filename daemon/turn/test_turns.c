@@ -506,5 +506,5 @@ int main(void)
 	if (!mkdtemp(scratch))
 		return 1;
 	result = RUN_TESTS(tests);
-	return fixture_end(fixture_remove_tree(scratch) < 0 ? 1 : result);
+	return fixture_end(remove_tree_at(scratch) < 0 ? 1 : result);
 }

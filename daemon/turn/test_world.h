@@ -250,6 +250,17 @@ static inline struct pg *owner_of(const struct uuid *tenant)
 	return pg;
 }
 
+/* From now on the database takes only items for which that is true; a turn of it has ended. */
+static inline void take_items_only_if(const struct uuid *tenant, const char *condition)
+{
+	struct pg *pg = owner_of(tenant);
+	char sql[300];
+
+	(void)snprintf(sql, sizeof(sql), "ALTER TABLE app.item ADD CHECK (%s)", condition);
+	assert_ok(pg_script(pg, sql, &e));
+	pg_close(&pg);
+}
+
 /* Hold the turn's row, so that every step of it blocks in the store. */
 static inline struct pg *lock_row(const struct uuid *tenant, const struct uuid *turn)
 {

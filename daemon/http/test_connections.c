@@ -1,0 +1,363 @@
+/* How long connections live, how many there may be, and how they end. */
+#include "daemon/http/test_routes.h"
+
+/* -- connections ------------------------------------------------------------------------ */
+static void keeps_connections(void **state)
+{
+	static const char *const requests[] = {
+		"GET /healthz HTTP/1.1\r\n" HOST "\r\n",
+		"GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n",
+		"GET /v1/echo HTTP/1.1\r\n" HOST "\r\n",
+		"GET /v1/nothing HTTP/1.1\r\n" AUTH "\r\n",
+		"PUT /v1/echo HTTP/1.1\r\n" AUTH "\r\n",
+		"HEAD /v1/echo HTTP/1.1\r\n" AUTH "\r\n",
+		"HEAD /healthz HTTP/1.1\r\n" AUTH "\r\n",
+		"DELETE /v1/items/x HTTP/1.1\r\n" AUTH "\r\n",
+		POST "Content-Length: 1\r\n\r\n1",
+	};
+	static const int status[] = { 200, 200, 401, 404, 405, 200, 200, 204, 200 };
+	struct reply r = { 0 };
+	int fd = dial(server);
+
+	(void)state;
+	for (size_t i = 0; i < 3 * ARRAY_LEN(requests); i++) {
+		size_t n = i % ARRAY_LEN(requests);
+
+		say(fd, requests[n]);
+		next_reply(fd, &r, requests[n][0] == 'H');
+		assert_int_equal(r.status, status[n]);
+		assert_false(says(&r, "Connection: close"));
+		assert_true(says(&r, "X-Request-ID: "));
+		if (status[n] == 204)
+			assert_false(says(&r, "\nContent-Type") || says(&r, "\nContent-Length"));
+		if (requests[n][0] == 'H')
+			assert_true(says(&r, "Content-Length: ") && r.len == r.head_len);
+	}
+	close(fd);
+	reply_free(&r);
+}
+
+static void answers_pipelines_in_order(void **state)
+{
+	static const char *const order[] = { "/healthz as", "items/1 ",    "404 Not",
+		                             "items/2 ",    "/healthz as", "body=2:{}" };
+	struct reply r = { 0 };
+	int fd = dial(server);
+
+	(void)state;
+	say(fd, "GET /healthz HTTP/1.1\r\n" HOST "\r\nGET /v1/items/1 HTTP/1.1\r\n" AUTH
+	        "\r\nGET /v1/no HTTP/1.1\r\n" AUTH "\r\nGET /v1/items/2 HTTP/1.1\r\n" AUTH
+	        "\r\nGET /healthz HTTP/1.1\r\n" HOST "\r\n" POST "Content-Length: 2\r\n\r\n{}");
+	for (size_t i = 0; i < ARRAY_LEN(order); i++) {
+		next_reply(fd, &r, false);
+		assert_true(says(&r, order[i]));
+	}
+	close(fd);
+	reply_free(&r);
+}
+
+/* With others connected: a lone connection would be visited early by luck. */
+static void answers_clients_that_half_close(void **state)
+{
+	static const char *const requests[] = {
+		"GET /healthz HTTP/1.1\r\n" HOST "\r\n",
+		"GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n",
+		"GET /v1/echo HTTP/1.1\r\n" AUTH "\r\nGET /v1/echo HTTP/1.1\r\n" AUTH "\r\n",
+	};
+	int others[5];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		others[i] = dial(server);
+	for (size_t i = 0; i < 150; i++) {
+		struct reply r = { 0 };
+		int fd = dial(server);
+		uint64_t begin = clock_mono_ms();
+
+		say(fd, requests[i % 3]);
+		shutdown(fd, SHUT_WR);
+		last_reply(fd, &r);
+		assert_int_equal(count_of(r.text, "HTTP/1.1 200"), i % 3 == 2 ? 2 : 1);
+		assert_true(clock_mono_ms() - begin < 2000);
+		close(fd);
+		reply_free(&r);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		close(others[i]);
+}
+
+static void survives_clients_that_vanish(void **state)
+{
+	struct linger reset = { .l_onoff = 1 };
+
+	(void)state;
+	pthread_mutex_lock(&gate);
+	for (int i = 0; i < 40; i++) {
+		int fd = dial(server);
+
+		say(fd, i % 2 ? "GET /v1/slow HTTP/1.1\r\n" AUTH "\r\n"
+		              : "POST /v1/echo HTTP/1.1\r\n" AUTH "Content-Length: 9\r\n\r\n1234");
+		if (i % 4 < 2)
+			setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+		close(fd);
+	}
+	wait_for(&inside, 2);
+	pthread_mutex_unlock(&gate);
+	expect(server, "GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n", 200, "as=tenant");
+}
+
+/* -- bounds of time and number ------------------------------------------------------------ */
+static void cuts_slow_requests(void **state)
+{
+	static const struct {
+		const char *begin, *drip;
+		int status;
+	} cases[] = {
+		{ "GET /heal", "X", 408 },
+		{ "GET /healthz HTTP/1.1\r\n" HOST, "X-A: b\r\n", 408 },
+		{ POST "Content-Length: 60000\r\n\r\n", "1", 408 },
+		{ POST "Transfer-Encoding: chunked\r\n\r\n", "1\r\n1\r\n", 408 },
+	};
+	struct http_conf conf = test_conf(routes);
+	struct http_server *s;
+
+	(void)state;
+	conf.request_ms = 300;
+	s = test_server(&conf);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		uint64_t begin = clock_mono_ms();
+		struct reply r = { .text = calloc(1, REPLY_MAX) };
+		int fd = dial(s);
+
+		say(fd, cases[i].begin);
+		while (hear(fd, r.text, REPLY_MAX - 1, 20) < 0) {
+			say(fd, cases[i].drip);
+			assert_true(clock_mono_ms() - begin < 5000);
+		}
+		assert_true(clock_mono_ms() - begin >= 290);
+		assert_int_equal(has_head(&r) ? r.status : 0, cases[i].status);
+		close(fd);
+		reply_free(&r);
+	}
+	http_stop(&s);
+}
+
+/* Also on a connection that has proven itself with one good request. */
+static void cuts_slow_second_requests(void **state)
+{
+	struct http_conf conf = test_conf(routes);
+	struct reply r = { 0 };
+	struct http_server *s;
+	uint64_t begin;
+	char c;
+	int fd;
+
+	(void)state;
+	conf.request_ms = 200;
+	conf.idle_ms = 1000;
+	s = test_server(&conf);
+	fd = dial(s);
+	say(fd, "GET /healthz HTTP/1.1\r\n" HOST "\r\n");
+	next_reply(fd, &r, false);
+	begin = clock_mono_ms();
+	while (hear(fd, &c, 1, 20) < 0) {
+		say(fd, "G");
+		assert_true(clock_mono_ms() - begin < 5000);
+	}
+	assert_in_range(clock_mono_ms() - begin, 1100, 2500);
+	close(fd);
+	reply_free(&r);
+	http_stop(&s);
+}
+
+static void closes_idle_connections(void **state)
+{
+	struct http_conf conf = test_conf(routes);
+	struct reply r = { 0 };
+	struct http_server *s;
+	char c;
+	int fd;
+
+	(void)state;
+	conf.idle_ms = 1000;
+	s = test_server(&conf);
+	fd = dial(s);
+	say(fd, "GET /healthz HTTP/1.1\r\n" HOST "\r\n");
+	next_reply(fd, &r, false);
+	assert_int_equal(hear(fd, &c, 1, 500), -1);
+	assert_int_equal(hear(fd, &c, 1, PATIENCE), 0);
+	close(fd);
+	reply_free(&r);
+	http_stop(&s);
+}
+
+static void bounds_the_queue(void **state)
+{
+	struct http_conf conf = test_conf(routes);
+	struct http_server *s;
+	struct reply r = { 0 };
+	int fds[5];
+
+	(void)state;
+	conf.workers = 2;
+	conf.max_queued = 3;
+	s = test_server(&conf);
+	pthread_mutex_lock(&gate);
+	for (size_t i = 0; i < 5; i++) { /* two run, three wait */
+		fds[i] = dial(s);
+		say(fds[i], "GET /v1/slow HTTP/1.1\r\n" AUTH "\r\n");
+		if (i == 1)
+			wait_for(&inside, 2);
+	}
+	nap(100);
+	expect(s, "GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n", 503, "\"code\":\"busy\"");
+	expect(s, "GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n", 503, "Retry-After: 1\r\n");
+	expect(s, "GET /healthz HTTP/1.1\r\n" HOST "\r\n", 200, "/healthz");
+	pthread_mutex_unlock(&gate);
+	for (size_t i = 0; i < 5; i++) {
+		next_reply(fds[i], &r, false);
+		assert_int_equal(r.status, 200);
+		reply_free(&r);
+		close(fds[i]);
+	}
+	http_stop(&s);
+}
+
+static void bounds_connections(void **state)
+{
+	struct http_conf conf = test_conf(routes);
+	struct http_server *s;
+	struct reply r = { 0 };
+	int a, b, c;
+	char byte;
+
+	(void)state;
+	conf.max_connections = 2;
+	s = test_server(&conf);
+	a = dial(s);
+	b = dial(s);
+	c = dial(s);
+	say(c, "GET /healthz HTTP/1.1\r\n" HOST "\r\n");
+	assert_int_equal(hear(c, &byte, 1, 200), -1);
+	close(a);
+	next_reply(c, &r, false);
+	assert_int_equal(r.status, 200);
+	close(b);
+	close(c);
+	reply_free(&r);
+	http_stop(&s);
+}
+
+/* -- start and stop ------------------------------------------------------------------------ */
+static void names_what_is_wrong_at_start(void **state)
+{
+	struct http_conf conf = test_conf(routes);
+	struct http_server *s = NULL;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	conf.port = http_port(server);
+	assert_int_equal(http_start(&conf, &s, &e), -1);
+	assert_non_null(strstr(e.text, "listen on 127.0.0.1 port "));
+	conf.port = 0;
+	conf.host = "localhost";
+	assert_int_equal(http_start(&conf, &s, &e), -1);
+	assert_non_null(strstr(e.text, "localhost: not an IPv4 or IPv6 address"));
+	conf.host = "127.0.0.1";
+	conf.max_connections = 4000000;
+	assert_int_equal(http_start(&conf, &s, &e), -1);
+	assert_non_null(strstr(e.text, "ulimit -n"));
+	conf.max_connections = 0;
+	assert_int_equal(http_start(&conf, &s, &e), -1);
+	assert_null(s);
+}
+
+static void drains(void **state)
+{
+	(void)state;
+	expect(server, "POST /v1/work HTTP/1.1\r\n" AUTH "\r\n", 200, "as=tenant");
+	http_drain(server);
+	expect(server, "POST /v1/work HTTP/1.1\r\n" AUTH "\r\n", 503, "server_stopping");
+	expect(server, "POST /v1/work HTTP/1.1\r\n" AUTH "\r\n", 503, "Retry-After: 1\r\n");
+	expect(server, "POST /v1/work HTTP/1.1\r\n" HOST "\r\n", 401, "unauthorized");
+	expect(server, "GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n", 200, "as=tenant");
+}
+
+static void *stop_server(void *arg)
+{
+	http_stop(arg);
+	return NULL;
+}
+
+static void stops_with_everything_in_flight(void **state)
+{
+	struct http_conf conf = test_conf(routes);
+	struct reply r = { 0 };
+	struct http_server *s;
+	int run[2], wait[4], part[3], stream;
+	pthread_t stopper;
+	char c;
+
+	(void)state;
+	conf.workers = 2;
+	s = test_server(&conf);
+	stream = dial(s);
+	say(stream, "GET /v1/events HTTP/1.1\r\n" AUTH "\r\n");
+	next_reply(stream, &r, false);
+	for (size_t i = 0; i < ARRAY_LEN(part); i++) {
+		part[i] = dial(s);
+		say(part[i], i ? POST "Content-Length: 9\r\n\r\n12" : "GET /");
+	}
+	pthread_mutex_lock(&gate);
+	for (size_t i = 0; i < 6; i++) {
+		int *fd = i < 2 ? &run[i] : &wait[i - 2];
+
+		*fd = dial(s);
+		say(*fd, "GET /v1/slow HTTP/1.1\r\n" AUTH "\r\n");
+		if (i == 1)
+			wait_for(&inside, 2);
+	}
+	nap(100);
+	pthread_create(&stopper, NULL, stop_server, &s);
+	nap(150);
+	pthread_mutex_unlock(&gate);
+	pthread_join(stopper, NULL);
+	assert_null(s);
+	for (size_t i = 0; i < 6; i++) {
+		int fd = i < 2 ? run[i] : wait[i - 2];
+
+		reply_free(&r);
+		last_reply(fd, &r);
+		assert_int_equal(r.status, i < 2 ? 200 : 503);
+		close(fd);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(part); i++) {
+		assert_int_equal(hear(part[i], &c, 1, PATIENCE), 0);
+		close(part[i]);
+	}
+	while (hear(stream, &c, 1, PATIENCE) > 0)
+		;
+	close(stream);
+	reply_free(&r);
+	assert_int_equal(atomic_exchange(&sources_closed, 0), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		SERVED(keeps_connections),
+		SERVED(answers_pipelines_in_order),
+		SERVED(answers_clients_that_half_close),
+		SERVED(survives_clients_that_vanish),
+		cmocka_unit_test(cuts_slow_requests),
+		cmocka_unit_test(cuts_slow_second_requests),
+		cmocka_unit_test(closes_idle_connections),
+		cmocka_unit_test(bounds_the_queue),
+		cmocka_unit_test(bounds_connections),
+		SERVED(names_what_is_wrong_at_start),
+		SERVED(drains),
+		cmocka_unit_test(stops_with_everything_in_flight),
+	};
+
+	return RUN_TESTS(tests);
+}
