@@ -3,7 +3,9 @@
 #   make demo      install what is missing, build, and play the demonstration
 #   make run       the same server in the foreground
 #   make check     install what is missing, run every test
-#   make asan      the same tests against ASan+UBSan builds
+#   make asan      the same tests against ASan+UBSan builds, leaks counted
+#   make tsan      the same tests against a daemon built with ThreadSanitizer
+#   make asan-short, tsan-short   all unit tests of these, and a way through every folder
 #   make check-vm  install it in virtual machines with systemd, and test it there
 #   make check-vm-long  the same with the tests that take long
 #   make fuzz      every reader of foreign bytes against SECONDS=20 of invented ones
@@ -34,7 +36,9 @@ pkgs.cloisterd := libmicrohttpd libpq json-c libcurl libsodium libseccomp
 pkgs.cloister-runner := json-c libmnl libnftnl libseccomp
 pkgs.cloister-guest := json-c
 pkgs := $(sort $(foreach p,$(programs),$(pkgs.$p)))
-dirs := $(sort $(foreach p,$(programs),$(dirs.$p)))
+# Threads are the daemon's: beside one with ThreadSanitizer the sandbox is as it is released.
+instrumented := $(if $(filter tsan,$(VARIANT)),cloisterd,$(programs))
+dirs := $(sort $(foreach p,$(instrumented),$(dirs.$p)))
 
 # -- how ----------------------------------------------------------------------
 std := -std=gnu11 -D_GNU_SOURCE -I. -I$B/gen
@@ -44,7 +48,7 @@ warn := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-st
 harden := -fstack-protector-strong -fstack-clash-protection -fcf-protection \
 	-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
 # These install what is missing first, a compiler too, and then call make again.
-front := prepare demo run check asan bench lint check-vm check-vm-long fuzz
+front := prepare demo run check asan asan-short tsan tsan-short bench lint check-vm check-vm-long fuzz
 building := $(filter-out $(front) clean format unit,$(or $(MAKECMDGOALS),all))
 ifeq ($(findstring clang,$(if $(building),$(shell $(CC) --version))),)
 warn += -Wjump-misses-init -Wlogical-op -Wduplicated-cond -Wduplicated-branches
@@ -56,6 +60,8 @@ lguest.release := -static-pie -Wl,-z,relro,-z,now,-z,noexecstack
 c.asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 l.asan := $(c.asan)
 lguest.asan := $(c.asan)
+c.tsan := -O1 -g -fno-omit-frame-pointer -fsanitize=thread
+l.tsan := $(c.tsan)
 c.fuzz := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 l.fuzz := -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
 # libmicrohttpd must find daemon/http/pages.c before itself.
@@ -82,9 +88,13 @@ run: prepare
 	$Q$(MAKE) --no-print-directory all && exec scripts/run $B
 check: prepare
 	$Q$(MAKE) --no-print-directory -j$$(nproc) all tests && scripts/check $B
-asan:
+asan asan-short:
 	$Qscripts/prepare all --test
-	$Q$(MAKE) --no-print-directory -j$$(nproc) VARIANT=asan all tests && scripts/check --test $(BUILD)/asan
+	$Q$(MAKE) --no-print-directory -j$$(nproc) VARIANT=asan all tests && \
+		scripts/check --test $(if $(filter %-short,$@),--short) $(BUILD)/asan
+tsan tsan-short: prepare
+	$Q$(MAKE) --no-print-directory -j$$(nproc) VARIANT=tsan all tests && \
+		scripts/check --threads $(if $(filter %-short,$@),--short) $(BUILD)/tsan
 lint:
 	$Qscripts/prepare packages --lint
 	$Q$(MAKE) --no-print-directory -j$$(nproc) lint-all
@@ -105,7 +115,11 @@ $B/$1: $B/$(main.$1).o $(foreach d,$(dirs.$1),$(call archive,$d))
 	@echo "  LD    $$@"
 	$$Q$$(CC) $$(link.$1) $$(LDFLAGS) -o $$@ $$^ $$(call libs,$1) -lpthread $$(LDLIBS)
 endef
-$(foreach p,$(programs),$(eval $(call program_rule,$p)))
+$(foreach p,$(instrumented),$(eval $(call program_rule,$p)))
+
+taken := $(filter-out $(instrumented),$(programs))
+$(taken:%=$B/%): $B/%: released ; $Qcmp -s $(BUILD)/release/$* $@ || cp $(BUILD)/release/$* $@
+released: FORCE ; $Q$(MAKE) --no-print-directory VARIANT=release $(taken:%=$(BUILD)/release/%)
 
 $B/%.o: %.c $B/flags
 	@mkdir -p $(@D); echo "  CC    $<"
@@ -125,8 +139,8 @@ $B/daemon/store/sql.o $B/daemon/store/sql.c.an $B/daemon/store/sql.c.tidy: $B/ge
 # -- unit tests: beside the module; each links its own folder and all below it ------
 tests := $(sort $(foreach d,$(dirs),$(wildcard $d/test_*.c)))
 test_bins := $(patsubst %.c,$B/%,$(tests))
-test_pkgs = $(if $(filter runner/%,$1),$(pkgs.cloister-runner),$(if $(filter daemon/%,$1),$(pkgs.cloisterd),$(pkgs.cloister-guest)))
-test_prog = $(if $(filter runner/%,$1),cloister-runner,$(if $(filter daemon/%,$1),cloisterd,cloister-guest))
+test_prog = $(if $(filter runner/%,$1),cloister-runner,$(if $(filter daemon/%,$1),cloisterd,$(lastword $(instrumented))))
+test_pkgs = $(pkgs.$(call test_prog,$1))
 define test_rule
 $B/$1: $B/$1.o $(foreach d,$(dirs.$(call test_prog,$1)),$(call archive,$d))
 	@echo "  LD    $$@"
@@ -212,7 +226,7 @@ check-vm-long:
 clean: ; rm -rf $(BUILD)
 FORCE:
 .PHONY: all tests fuzz-targets bench-programs clean format lint-all lint-format lint-size lint-headers lint-banned lint-shell analyze \
-	tidy lint-one unit configuration install $(front) FORCE
+	tidy lint-one unit configuration install released $(front) FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $B -name '*.d' 2>/dev/null)

@@ -11,6 +11,8 @@
 #include <cmocka.h>
 /* clang-format on */
 
+#include "common/sanitizer.h"
+
 #include <dirent.h>
 #include <unistd.h>
 
@@ -37,7 +39,7 @@ static int fds_before;
 static inline int group_begin(void **state)
 {
 	(void)state;
-	alarm(60);
+	alarm(SANITIZED ? 300 : 60);
 	fds_before = open_fds();
 	return 0;
 }

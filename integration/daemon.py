@@ -19,7 +19,7 @@ AS_SERVICE = ["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", "--
               "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--"]
 # Those that the tests share.
 TENANTS = ("acme", "globex", "initech", "umbrella", "hooli", "stark", "wayne", "tyrell")
-SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:")
+SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|ThreadSanitizer|runtime error:")
 
 
 def give(path, mode):

@@ -11,7 +11,7 @@ import pytest
 from daemon import AS_SERVICE, make_directory, write_file
 from hostile import build, put
 from sandbox import Sandbox
-from world import SANITIZED, demo, eventually
+from world import ADDRESSES, demo, eventually
 
 PUBLIC, HOST = demo.PUBLIC, demo.HOST_ADDRESS
 RENAME_EXCHANGE, AT_FDCWD = 2, -100
@@ -115,7 +115,7 @@ def test_a_swap_after_the_launch(world):
 # --- rules ---------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(SANITIZED, reason="a sanitizer has to be the first library")
+@pytest.mark.skipif(ADDRESSES, reason="a sanitizer has to be the first library")
 @pytest.mark.parametrize("what,word", [
     ("policy", "the chains and rules are not as loaded"),
     ("rule", "the chains and rules are not as loaded"),

@@ -9,7 +9,7 @@ from client import Client
 from contract import CONTRACT
 from daemon import CONFINE, Daemon
 from rules import counters, remove_forward
-from world import ROOT, SANITIZED, demo
+from world import ADDRESSES, ROOT, demo
 
 TARGETS = (demo.PUBLIC, demo.HOST_ADDRESS, demo.PRIVATE, demo.METADATA)
 
@@ -19,7 +19,7 @@ class Story(Daemon):
 
     def __init__(self, world):
         super().__init__(world, ())
-        option = ["--test"] if SANITIZED else []
+        option = ["--test"] if ADDRESSES else []
         self.directory = self.var
         mode = [f"--confine={CONFINE}"] if CONFINE else []
         self.spawn([f"{ROOT}/scripts/serve", *option, world.programs, self.var, "0", *mode],

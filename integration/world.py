@@ -18,7 +18,9 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 BUILD = os.environ.get("CLOISTER_BUILD") or f"{ROOT}/build/release"
-SANITIZED = os.environ.get("CLOISTER_TEST_ROOTFS") == "1"
+ADDRESSES = os.environ.get("CLOISTER_SANITIZER") == "addresses"  # and leaks, and undefined
+THREADS = os.environ.get("CLOISTER_SANITIZER") == "threads"
+SANITIZED = ADDRESSES or THREADS
 USER = "cloister"
 # How many times longer everything may take, on a machine that is emulated, say.
 PATIENCE = float(os.environ.get("CLOISTER_PATIENCE") or 1)
@@ -152,7 +154,7 @@ class World(demo.Stage):
     def open(self):
         self.build()
         self.mount()
-        option = ["--test"] if SANITIZED else []
+        option = ["--test"] if ADDRESSES else []
         self.programs = output_of(f"{ROOT}/scripts/stage", BUILD)
         self.rootfs = output_of(f"{ROOT}/scripts/prepare", "rootfs-path", *option)
 

@@ -7,6 +7,7 @@
 #include "runner/confine.h"
 
 #include "common/fd.h"
+#include "common/sanitizer_calls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,12 +22,6 @@
 #include <unistd.h>
 
 #define auto_filter __attribute__((cleanup(filter_release)))
-
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
 
 /* clang-format off */
 #define IS(arg, value)   { arg, SCMP_CMP_EQ, value, 0 }
@@ -55,11 +50,7 @@ static const int allowed[] = {
 	/* malloc (mmap, mprotect: below), which takes random bytes for its lists */
 	SCMP_SYS(brk), SCMP_SYS(futex), SCMP_SYS(getrandom), SCMP_SYS(madvise),
 	SCMP_SYS(mremap), SCMP_SYS(munmap),
-#if SANITIZED
-	/* reports read /proc/self/maps and what is mapped, on stacks of their own */
-	SCMP_SYS(fstat), SCMP_SYS(lseek), SCMP_SYS(newfstatat), SCMP_SYS(readlink),
-	SCMP_SYS(sched_yield), SCMP_SYS(sigaltstack), SCMP_SYS(stat),
-#endif
+	SANITIZER_CALLS
 };
 
 struct rule {
@@ -80,13 +71,14 @@ static const struct rule allowed_if[] = {
 	{ SCMP_SYS(setsockopt), 2, { IS(1, SOL_NETLINK), IS(2, NETLINK_CAP_ACK) } },
 	/* mem_free of the log's stdio, and libraries that ask what a descriptor is for */
 	{ SCMP_SYS(fcntl), 1, { IS(1, F_GETFL) } },
+	SANITIZER_RULES
 };
 
 static const int deadly[] = {
 	/* becoming or making another process */
-	SCMP_SYS(execve), SCMP_SYS(execveat), SCMP_SYS(fork), SCMP_SYS(vfork), SCMP_SYS(clone),
+	SCMP_SYS(execve), SCMP_SYS(execveat), SCMP_SYS(fork), SCMP_SYS(vfork),
 	/* other processes */
-	SCMP_SYS(ptrace), SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev),
+	SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev),
 	SCMP_SYS(process_madvise), SCMP_SYS(pidfd_getfd), SCMP_SYS(kcmp),
 	/* namespaces and what hangs in them */
 	SCMP_SYS(unshare), SCMP_SYS(setns), SCMP_SYS(chroot), SCMP_SYS(pivot_root),
@@ -101,6 +93,8 @@ static const int deadly[] = {
 	SCMP_SYS(add_key), SCMP_SYS(request_key), SCMP_SYS(swapon), SCMP_SYS(swapoff),
 	SCMP_SYS(reboot), SCMP_SYS(personality),
 };
+
+static const struct rule deadly_if[] = { SANITIZER_DEADLY_CLONE, SANITIZER_DEADLY_PTRACE };
 /* clang-format on */
 
 static void filter_release(scmp_filter_ctx *filter)
@@ -115,18 +109,36 @@ static int refused(int code, const char *what, struct err *e)
 	return err_errno(e, "%s", what);
 }
 
-static int add_lists(scmp_filter_ctx filter, enum confine_mode mode, struct err *e)
+static int add_calls(scmp_filter_ctx filter, uint32_t action, const int *calls, size_t n)
 {
 	int got = 0;
 
-	for (size_t i = 0; got == 0 && i < ARRAY_LEN(allowed); i++)
-		got = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
-	for (size_t i = 0; got == 0 && i < ARRAY_LEN(allowed_if); i++)
-		got = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, allowed_if[i].call,
-		                             allowed_if[i].count, allowed_if[i].if_);
+	for (size_t i = 0; got == 0 && i < n; i++)
+		got = seccomp_rule_add(filter, action, calls[i], 0);
+	return got;
+}
+
+static int add_rules(scmp_filter_ctx filter, uint32_t action, const struct rule *rules, size_t n)
+{
+	int got = 0;
+
+	for (size_t i = 0; got == 0 && i < n; i++)
+		got = seccomp_rule_add_array(filter, action, rules[i].call, rules[i].count,
+		                             rules[i].if_);
+	return got;
+}
+
+static int add_lists(scmp_filter_ctx filter, enum confine_mode mode, struct err *e)
+{
+	int got = add_calls(filter, SCMP_ACT_ALLOW, allowed, ARRAY_LEN(allowed));
+
+	if (got == 0)
+		got = add_rules(filter, SCMP_ACT_ALLOW, allowed_if, ARRAY_LEN(allowed_if));
 	/* The library takes no rule that says what holds without it. */
-	for (size_t i = 0; got == 0 && mode != CONFINE_KILL && i < ARRAY_LEN(deadly); i++)
-		got = seccomp_rule_add(filter, SCMP_ACT_KILL_PROCESS, deadly[i], 0);
+	if (got == 0 && mode != CONFINE_KILL)
+		got = add_calls(filter, SCMP_ACT_KILL_PROCESS, deadly, ARRAY_LEN(deadly));
+	if (got == 0 && mode != CONFINE_KILL)
+		got = add_rules(filter, SCMP_ACT_KILL_PROCESS, deadly_if, ARRAY_LEN(deadly_if));
 	/* Its flags are in memory and cannot be judged, so to libraries it does not exist. */
 	if (got == 0)
 		got = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
@@ -179,6 +191,15 @@ static int add_directory(int ruleset, int dir, uint64_t access, struct err *e)
 	return 0;
 }
 
+/* What a sanitizer's reports and its search for leaks read. */
+static int add_runtime(int ruleset, struct err *e)
+{
+	auto_close int self = open("/proc/self", O_PATH | O_CLOEXEC);
+
+	return add_directory(ruleset, self,
+	                     LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR, e);
+}
+
 static int confine_files(const struct confine *c, struct err *e)
 {
 	const struct landlock_ruleset_attr attr = { .handled_access_fs = HANDLED };
@@ -194,26 +215,15 @@ static int confine_files(const struct confine *c, struct err *e)
 	    add_directory(ruleset, c->lock,
 	                  LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE, e) < 0)
 		return -1;
+	if (SANITIZED && add_runtime(ruleset, e) < 0)
+		return -1;
 	if (syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
 		return err_errno(e, "enter the Landlock domain");
 	return 0;
 }
 
-#if SANITIZED
-/* The search for leaks at the end of the program attaches to it as a debugger does. */
-static void leave(int status, void *none)
-{
-	(void)none;
-	_exit(status);
-}
-#endif
-
 int confine_self(const struct confine *c, struct err *e)
 {
-#if SANITIZED
-	if (on_exit(leave, NULL) != 0)
-		return err_set(e, ENOMEM, "cannot arrange the end");
-#endif
 	if (confine_files(c, e) < 0 || confine_calls(c, e) < 0)
 		return err_wrap(e, "confine the runner");
 	return 0;

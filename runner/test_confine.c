@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/log.h"
+#include "common/sanitizer.h"
 #include "runner/cgroup.h"
 #include "runner/confine.h"
 #include "runner/local.h"
@@ -136,6 +137,11 @@ static int do_fork(void)
 }
 
 static int do_ptrace(void)
+{
+	return (int)ptrace(PTRACE_SEIZE, kept, NULL, NULL);
+}
+
+static int do_attach(void)
 {
 	return (int)ptrace(PTRACE_ATTACH, kept, NULL, NULL);
 }
@@ -294,8 +300,8 @@ static void test_refused(void **state)
 {
 	static int (*const attacks[])(void) = {
 		do_tcp,    do_packet,     do_unix,          do_netfilter,    do_code,
-		do_signal, do_signal_all, do_signal_parent, do_pidfd_signal, do_dumpable,
-		do_listen, do_mkdir,      do_rename,        do_chmod,        do_setuid,
+		do_signal, do_signal_all, do_signal_parent, do_pidfd_signal, do_listen,
+		do_mkdir,  do_rename,     do_chmod,         do_setuid,
 	};
 
 	(void)state;
@@ -304,6 +310,17 @@ static void test_refused(void **state)
 		assert_int_equal(fate(CONFINE_KILL, attacks[i]), -SIGSYS);
 	}
 	assert_int_equal(kill(other, 0), 0);
+}
+
+/* What the search for leaks does, in builds that have it; of whom: Landlock. */
+static void test_as_a_debugger(void **state)
+{
+	(void)state;
+	assert_int_equal(fate(CONFINE_ENFORCE, do_attach),
+	                 SANITIZED_ADDRESSES ? SURVIVED + EPERM : -SIGSYS);
+	assert_int_equal(fate(CONFINE_ENFORCE, do_dumpable),
+	                 SANITIZED_ADDRESSES ? 0 : SURVIVED + EPERM);
+	assert_int_equal(fate(CONFINE_KILL, do_dumpable), SANITIZED_ADDRESSES ? 0 : -SIGSYS);
 }
 
 static int do_clone3(void)
@@ -415,6 +432,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_deadly, make_all, remove_all),
 		cmocka_unit_test_setup_teardown(test_refused, make_all, remove_all),
+		cmocka_unit_test_setup_teardown(test_as_a_debugger, make_all, remove_all),
 		cmocka_unit_test_setup_teardown(test_clone3_does_not_exist, make_all, remove_all),
 		cmocka_unit_test_setup_teardown(test_files, make_all, remove_all),
 		cmocka_unit_test_setup_teardown(test_allowed, make_all, remove_all),

@@ -17,7 +17,7 @@
  */
 #include "daemon/confine/confine.h"
 
-#include "daemon/confine/sanitizer.h"
+#include "common/sanitizer_calls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +67,7 @@ static const struct answer answered_always[] = {
 };
 
 static const struct answer answered[] = {
-#if !CONFINE_SANITIZED
+#if !SANITIZED
 	/* malloc looks for the number of processors and for overcommit, the first use of
 	 * local time for a zone, stdio for the kind of file; all of them have a default.
 	 * Opening for more than reading is nobody's habit, and recorded. */
@@ -140,17 +140,7 @@ static const int allowed[] = {
 	SCMP_SYS(getrandom),
 	/* glibc's qsort of more than 1 KiB: the keys of a large JSON object */
 	SCMP_SYS(sysinfo),
-#if CONFINE_SANITIZED
-	/* reports read /proc/self/maps and what is mapped; stacks for signals; yielding locks */
-	SCMP_SYS(fstat),
-	SCMP_SYS(lseek),
-	SCMP_SYS(newfstatat),
-	SCMP_SYS(pread64),
-	SCMP_SYS(readlink),
-	SCMP_SYS(sched_yield),
-	SCMP_SYS(sigaltstack),
-	SCMP_SYS(stat),
-#endif
+	SANITIZER_CALLS
 };
 
 /* Of the server alone: the listener, libmicrohttpd. */
@@ -192,10 +182,7 @@ static const struct rule allowed_if[] = {
 	/* fast open connects without asking Landlock */
 	{ SCMP_SYS(sendto), 1, { LACKS(3, MSG_FASTOPEN) } },
 	{ SCMP_SYS(sendmsg), 1, { LACKS(2, MSG_FASTOPEN) } },
-#if CONFINE_SANITIZED
-	{ SCMP_SYS(open), 1, { LACKS(1, O_ACCMODE | O_CREAT | O_TRUNC) } },
-	{ SCMP_SYS(openat), 1, { LACKS(2, O_ACCMODE | O_CREAT | O_TRUNC) } },
-#endif
+	SANITIZER_RULES
 };
 
 /* Of the server alone. */
@@ -252,8 +239,8 @@ static const struct rule allowed_courier_if[] = {
 
 static const int deadly[] = {
 	SCMP_SYS(execve), SCMP_SYS(execveat),
-	/* other processes */
-	SCMP_SYS(ptrace), SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev),
+	/* other processes (ptrace: below) */
+	SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev),
 	SCMP_SYS(process_madvise), SCMP_SYS(pidfd_getfd), SCMP_SYS(kcmp),
 	/* namespaces and what hangs in them (clone: below) */
 	SCMP_SYS(unshare), SCMP_SYS(setns), SCMP_SYS(chroot), SCMP_SYS(pivot_root),
@@ -271,6 +258,7 @@ static const int deadly[] = {
 };
 
 static const struct rule deadly_if[] = {
+	SANITIZER_DEADLY_PTRACE,
 	{ SCMP_SYS(clone), 1, { HAS(0, CLONE_NEWNS) } },
 	{ SCMP_SYS(clone), 1, { HAS(0, CLONE_NEWCGROUP) } },
 	{ SCMP_SYS(clone), 1, { HAS(0, CLONE_NEWUTS) } },

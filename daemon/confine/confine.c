@@ -2,7 +2,7 @@
 
 #include "common/fd.h"
 #include "common/log.h"
-#include "daemon/confine/sanitizer.h"
+#include "common/sanitizer.h"
 
 #include <errno.h>
 #include <sys/prctl.h>
@@ -23,7 +23,7 @@ static int expect_one_thread(struct err *e)
 		return err_errno(e, "/proc/self/task");
 	while ((entry = readdir(dir)))
 		threads += entry->d_name[0] != '.';
-	if (threads != 1)
+	if (threads > 1 + SANITIZER_OWN_THREADS)
 		return err_set(e, EBUSY, "%d threads run already and would stay unconfined",
 		               threads);
 	return 0;
@@ -61,8 +61,11 @@ static void describe(const struct confine_conf *conf, int abi)
 	else
 		log_info("confined: seccomp (%s), Landlock version %d (files%s%s)", mode, abi,
 		         abi >= 4 ? ", TCP" : "", abi >= 6 ? ", signals" : "");
-	if (CONFINE_SANITIZED)
-		log_warn("sanitizer build: may read programs and libraries, for its reports");
+	if (SANITIZED)
+		log_warn("sanitizer build, not for use: more system calls are allowed%s, its "
+		         "own files and what is below /usr may be read%s",
+		         SANITIZED_ADDRESSES ? ", ptrace(2) too" : "",
+		         SANITIZER_OWN_THREADS ? ", a thread of its own is not confined" : "");
 }
 
 int confine_self(const struct confine_conf *conf, struct err *e)

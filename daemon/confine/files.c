@@ -8,7 +8,7 @@
 #include "daemon/confine/confine.h"
 
 #include "common/fd.h"
-#include "daemon/confine/sanitizer.h"
+#include "common/sanitizer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +81,7 @@ static int allow_path(int ruleset, const char *path, uint64_t access, struct err
 	return 0;
 }
 
-#if CONFINE_SANITIZED
+#if SANITIZED
 static int allow_runtime(int ruleset, struct err *e)
 {
 	char path[4096];

@@ -11,8 +11,8 @@
 
 #include "common/fd.h"
 #include "common/log.h"
+#include "common/sanitizer.h"
 #include "daemon/confine/confine.h"
-#include "daemon/confine/sanitizer.h"
 
 #include <errno.h>
 #include <fcntl.h>

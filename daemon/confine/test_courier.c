@@ -280,7 +280,7 @@ static int make_memory_executable(void)
 
 static int new_namespace(void)
 {
-	return outcome(unshare(CLONE_NEWUSER));
+	return outcome(unshare(CLONE_NEWNET));
 }
 
 static void what_it_may_not(void **state)

@@ -17,6 +17,7 @@
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/log.h"
+#include "common/sanitizer.h"
 #include "daemon/launcher/child.h"
 #include "daemon/launcher/cluster.h"
 #include "daemon/launcher/delegation.h"
@@ -628,6 +629,7 @@ static no_return void become_server(struct launcher *l, int sock)
 	fd_close(&l->orders.control.epoll_fd);
 	status = l->conf->server(l->conf->ctx, sock, l->cluster.socket_dir);
 	(void)fflush(NULL);
+	sanitizer_count_leaks();
 	_exit(status);
 }
 

@@ -57,6 +57,8 @@ static void send_raw(int sock, const void *data, size_t len, const int *fds, siz
 		h.msg_control = control.room;
 		h.msg_controllen = CMSG_SPACE(n * sizeof(int));
 		item = CMSG_FIRSTHDR(&h);
+		if (!item)
+			abort();
 		item->cmsg_level = SOL_SOCKET;
 		item->cmsg_type = SCM_RIGHTS;
 		item->cmsg_len = CMSG_LEN(n * sizeof(int));

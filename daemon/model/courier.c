@@ -4,6 +4,7 @@
 #include "common/fd.h"
 #include "common/fdmsg.h"
 #include "common/log.h"
+#include "common/sanitizer.h"
 #include "daemon/confine/confine.h"
 #include "daemon/launcher/child.h"
 #include "daemon/model/courier_request.h"
@@ -234,6 +235,7 @@ static void run(int sock, int ready, const struct courier_conf *conf)
 	fd_close(&ready);
 	while (!p->over)
 		pass(p);
+	sanitizer_count_leaks();
 	/* Threads that look names up may go on for a while; nobody waits for them. */
 	_exit(0);
 }

@@ -7,14 +7,9 @@
 
 #include "common/test.h"
 
+#include "common/sanitizer.h"
 #include "daemon/sandbox/fake_launcher.h"
 #include "daemon/sandbox/pool.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
 
 /* The one pool of a test and the launcher below it. */
 static struct fake fake;

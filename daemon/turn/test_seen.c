@@ -46,7 +46,7 @@ static void images_go_with_their_results(void **state)
 static void the_latest_are_kept(void **state)
 {
 	struct seen s = { .count = 0 };
-	char id[8];
+	char id[12];
 
 	(void)state;
 	for (int i = 0; i <= SEEN_MAX; i++) {

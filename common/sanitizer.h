@@ -1,0 +1,52 @@
+/*
+ * sanitizer.h - builds whose runtime watches the program, and what such a build does more.
+ *
+ * Lists of system calls are wider by what a runtime calls, each place saying what for;
+ * builds for use have none of it.
+ */
+#ifndef COMMON_SANITIZER_H
+#define COMMON_SANITIZER_H
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED_ADDRESSES 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED_ADDRESSES 1
+#endif
+#endif
+
+#if defined(__SANITIZE_THREAD__)
+#define SANITIZED_THREADS 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SANITIZED_THREADS 1
+#endif
+#endif
+
+#ifndef SANITIZED_ADDRESSES
+#define SANITIZED_ADDRESSES 0
+#endif
+#ifndef SANITIZED_THREADS
+#define SANITIZED_THREADS 0
+#endif
+#define SANITIZED (SANITIZED_ADDRESSES || SANITIZED_THREADS)
+
+/* ThreadSanitizer starts one in every process that was forked, and it cannot be ended. */
+#define SANITIZER_OWN_THREADS SANITIZED_THREADS
+
+#if SANITIZED_ADDRESSES
+#include <sanitizer/lsan_interface.h>
+#endif
+
+/*
+ * Before a process ends by _exit(2): memory that nothing points to is reported, and the
+ * end of the process, with a status of its own.  exit(3) and main's return count by themselves.
+ */
+static inline void sanitizer_count_leaks(void)
+{
+#if SANITIZED_ADDRESSES
+	__lsan_do_leak_check();
+#endif
+}
+
+#endif
