@@ -10,8 +10,9 @@
  * attached to is not known to a filter; out of a Landlock domain there is no way.  Every other
  * clone that is no thread, and seizing, is as deadly as in a build for use.
  *
- * ThreadSanitizer needs nothing but what its reports do; the thread of its own that it starts
- * in a forked process begins before the list is loaded, and stays outside of it.
+ * ThreadSanitizer has threads of its own, which sleep and look around: one starts with a
+ * process that is forked, before the list is loaded, and stays outside of it; one with the
+ * first thread of the program.
  */
 #ifndef COMMON_SANITIZER_CALLS_H
 #define COMMON_SANITIZER_CALLS_H
@@ -71,7 +72,7 @@
 	SANITIZER_IF(ptrace, 0, PTRACE_DETACH), SANITIZER_IF(ptrace, 0, PTRACE_KILL), \
 	SANITIZER_IF(ptrace, 0, PTRACE_GETREGS), SANITIZER_IF(ptrace, 0, PTRACE_GETREGSET),
 #elif SANITIZED_THREADS
-#define SANITIZER_CALLS SANITIZER_REPORT_CALLS
+#define SANITIZER_CALLS SANITIZER_REPORT_CALLS SCMP_SYS(nanosleep),
 #define SANITIZER_RULES SANITIZER_REPORT_RULES
 #else
 #define SANITIZER_CALLS

@@ -179,6 +179,7 @@ class Run:
     def freeze(self):
         """Hears and says nothing any more."""
         os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(3600)  # another thread may have taken the signal, and this one goes on a bit
 
     def vanish(self):
         """Ends without a result, and lives on."""
