@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -99,7 +100,8 @@ static const struct option_row rows[] = {
 	PATH("slirp4netns", "FILE", slirp4netns, .standard = "/usr/bin/slirp4netns",
 	     .help = "network of the sandboxes"),
 	PATH("postgres-bin", "DIR", postgres_bin,
-	     .help = "programs of PostgreSQL (default: the newest in " POSTGRES_ROOT ")"),
+	     .help = "programs of PostgreSQL (default: in " POSTGRES_ROOT ", the version that made "
+	             "the database, or the newest)"),
 	NUMBER("drain-seconds", "SECONDS", drain_seconds, 0, 3600, "25",
 	       .help = "how long running turns may go on when the service stops"),
 	NUMBER("sandbox-idle-seconds", "SECONDS", sandbox_idle_seconds, 1, 86400, "900",
@@ -383,12 +385,28 @@ static int beside_program(struct options *o, size_t at, const char *name, struct
 	return set_text(o, at, path, e);
 }
 
-int options_find_postgres(const char *root, char **ret_dir, struct err *e)
+/* The major version that made the database of a state directory; -1: there is none. */
+static long made_by(const char *state)
+{
+	struct err ignored = ERR_INIT;
+	auto_free char *text = NULL;
+	auto_close int fd = -1;
+	char path[PATH_BYTES + 32];
+	size_t len;
+
+	(void)snprintf(path, sizeof(path), "%.*s/pg/data/PG_VERSION", PATH_BYTES, state);
+	fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fd_read_all(fd, 64, &text, &len, &ignored) < 0)
+		return -1;
+	return strtol(text, NULL, 10);
+}
+
+int options_find_postgres(const char *root, const char *state, char **ret_dir, struct err *e)
 {
 	auto_dir DIR *dir = opendir(root);
 	auto_buf struct buf found = BUF_INIT(PATH_BYTES);
 	const struct dirent *entry;
-	long newest = 0;
+	long wanted = made_by(state), newest = 0;
 
 	while (dir && (entry = readdir(dir))) {
 		char path[512];
@@ -397,7 +415,9 @@ int options_find_postgres(const char *root, char **ret_dir, struct err *e)
 
 		(void)snprintf(path, sizeof(path), "%.200s/%.200s/bin/postgres", root,
 		               entry->d_name);
-		if (!*end && version > newest && access(path, X_OK) == 0)
+		if (*end || access(path, X_OK) < 0)
+			continue;
+		if (version == wanted || (newest != wanted && version > newest))
 			newest = version;
 	}
 	if (!newest)
@@ -420,7 +440,8 @@ static int find_defaults(struct options *o, struct err *e)
 	    beside_program(o, offsetof(struct options, guest), "cloister-guest", e) < 0)
 		return err_wrap(e, "--guest");
 	/* That there is none is for the doctor to say, among all else. */
-	if (!o->postgres_bin && options_find_postgres(POSTGRES_ROOT, &o->postgres_bin, e) < 0 &&
+	if (!o->postgres_bin &&
+	    options_find_postgres(POSTGRES_ROOT, o->state, &o->postgres_bin, e) < 0 &&
 	    o->command != COMMAND_DOCTOR)
 		return err_wrap(e, "--postgres-bin");
 	return 0;

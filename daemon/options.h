@@ -108,9 +108,11 @@ bool options_host_is_local(const struct options *o);
 void options_help(enum command topic, FILE *out);
 
 /*
- * The bin directory of the newest version below root (root/<major>/bin) that holds an
- * executable postgres; owned by the caller.
+ * The bin directory below root (root/<major>/bin) that holds an executable postgres, of the
+ * version that made the database in a state directory: an upgrade of the machine puts a newer
+ * one beside it, which cannot read that.  Without one, of the newest.  Owned by the caller.
  */
-int options_find_postgres(const char *root, char **ret_dir, struct err *e) must_check;
+int options_find_postgres(const char *root, const char *state, char **ret_dir, struct err *e)
+	must_check;
 
 #endif

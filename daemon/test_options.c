@@ -665,6 +665,69 @@ static void remove_program(const char *root, const char *name)
 	assert_int_equal(rmdir(path), 0);
 }
 
+/* What options_find_postgres() finds below root, as it is named there. */
+static void expect_postgres(const char *root, const char *state, const char *version)
+{
+	auto_free char *dir = NULL;
+	struct err e = ERR_INIT;
+	char want[64];
+
+	assert_int_equal(options_find_postgres(root, state, &dir, &e), 0);
+	(void)snprintf(want, sizeof(want), "%s/%s/bin", root, version);
+	assert_string_equal(dir, want);
+}
+
+/* A state directory with a database of that version. */
+static void make_database(char *dir, const char *version)
+{
+	char path[64];
+	FILE *file;
+
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(path, sizeof(path), "%s/pg", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	(void)snprintf(path, sizeof(path), "%s/pg/data", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	(void)snprintf(path, sizeof(path), "%s/pg/data/PG_VERSION", dir);
+	file = fopen(path, "we");
+	assert_non_null(file);
+	assert_true(fprintf(file, "%s\n", version) > 0);
+	assert_int_equal(fclose(file), 0);
+}
+
+static void remove_database(const char *dir)
+{
+	static const char *const names[] = { "/pg/data/PG_VERSION", "/pg/data", "/pg", "" };
+	char path[64];
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		(void)snprintf(path, sizeof(path), "%s%s", dir, names[i]);
+		assert_int_equal(remove(path), 0);
+	}
+}
+
+static void test_postgres_of_the_database(void **state)
+{
+	static const char *const there[] = { "13", "15", "17" };
+	char root[] = "/tmp/options-XXXXXX", ours[] = "/tmp/options-XXXXXX";
+	char lost[] = "/tmp/options-XXXXXX";
+
+	(void)state;
+	assert_non_null(mkdtemp(root));
+	for (size_t i = 0; i < ARRAY_LEN(there); i++)
+		make_program(root, there[i], 0700);
+	make_database(ours, "15");
+	make_database(lost, "14");
+	expect_postgres(root, ours, "15");
+	expect_postgres(root, lost, "17"); /* which refuses it by name */
+	expect_postgres(root, "/nonexistent", "17");
+	for (size_t i = 0; i < ARRAY_LEN(there); i++)
+		remove_program(root, there[i]);
+	assert_int_equal(rmdir(root), 0);
+	remove_database(ours);
+	remove_database(lost);
+}
+
 static void test_newest_postgres(void **state)
 {
 	static const struct {
@@ -672,24 +735,22 @@ static void test_newest_postgres(void **state)
 		mode_t mode;
 	} found[] = { { "9.6", 0700 }, { "9", 0700 },   { "15", 0700 }, { "17", 0600 },
 		      { "18", 0 },     { "x99", 0700 }, { "99x", 0700 } };
-	char root[] = "/tmp/options-XXXXXX", want[64];
+	char root[] = "/tmp/options-XXXXXX";
 	auto_free char *dir = NULL;
 	struct err e = ERR_INIT;
 
 	(void)state;
 	assert_non_null(mkdtemp(root));
-	assert_int_equal(options_find_postgres(root, &dir, &e), -1);
+	assert_int_equal(options_find_postgres(root, root, &dir, &e), -1);
 	assert_int_equal(e.code, ENOENT);
 	assert_non_null(strstr(e.text, "install the package postgresql"));
 	for (size_t i = 0; i < ARRAY_LEN(found); i++)
 		make_program(root, found[i].name, found[i].mode);
-	assert_int_equal(options_find_postgres(root, &dir, &e), 0);
-	(void)snprintf(want, sizeof(want), "%s/15/bin", root);
-	assert_string_equal(dir, want);
+	expect_postgres(root, root, "15");
 	for (size_t i = 0; i < ARRAY_LEN(found); i++)
 		remove_program(root, found[i].name);
 	assert_int_equal(rmdir(root), 0);
-	assert_int_equal(options_find_postgres(root, &dir, &e), -1);
+	assert_int_equal(options_find_postgres(root, root, &dir, &e), -1);
 }
 
 int main(void)
@@ -720,6 +781,7 @@ int main(void)
 		cmocka_unit_test(test_version_needs_nothing),
 		cmocka_unit_test(test_help),
 		cmocka_unit_test(test_newest_postgres),
+		cmocka_unit_test(test_postgres_of_the_database),
 	};
 
 	return RUN_TESTS(tests);

@@ -55,10 +55,13 @@ static int check_version(const struct cluster *c, const char *postgres, struct e
 	have = have ? have + strlen("PostgreSQL) ") : "?";
 	len = strspn(have, "0123456789");
 	if (len != strlen(data) || strncmp(have, data, len) != 0)
-		return err_set(e, EINVAL,
-		               "%s was made by PostgreSQL %s and %s is version %.*s; use the "
-		               "programs of version %s, or upgrade with pg_upgrade",
-		               c->data_dir, data, postgres, (int)len, have, data);
+		return err_set(
+			e, EINVAL,
+			"%s was made by PostgreSQL %s and %s is version %.*s; use the "
+			"programs of version %s (--postgres-bin), or upgrade it: "
+			"upgrade-database STATE USER OLD_BIN NEW_BIN (docs/operate-debian.md, "
+			"docs/operate-nixos.md)",
+			c->data_dir, data, postgres, (int)len, have, data);
 	return 0;
 }
 

@@ -221,6 +221,7 @@ static void other_major_version_is_refused(void **state)
 	assert_int_equal(close(fd), 0);
 	assert_code(cluster_start(&other, dir, postgres_bin, &e), EINVAL);
 	assert_non_null(strstr(e.text, "was made by PostgreSQL 13"));
+	assert_non_null(strstr(e.text, "upgrade it: upgrade-database STATE USER OLD_BIN NEW_BIN"));
 	assert_int_equal(remove_tree_at(dir), 0);
 }
 
