@@ -262,12 +262,15 @@ static int serve_turn(struct runner *r, struct err *e)
 	return -1;
 }
 
-/* What the kernel says of the end goes before what was seen of it. */
+/*
+ * What the kernel says of the end goes before what was seen of it.  Whoever hangs up may have
+ * done so because the guest was gone, and a machine with much to do may not have told yet.
+ */
 static int find_cause(const struct runner *r, int code, struct err *e)
 {
 	const struct limits *l = &r->args->limits;
 
-	switch (code == EXIT_ORDERLY ? CGROUP_OTHER : cgroup_cause(&r->cgroup)) {
+	switch (cgroup_cause(&r->cgroup)) {
 	case CGROUP_MEMORY:
 		err_set(e, ENOMEM, "the sandbox needed more than its %llu MiB of memory",
 		        (unsigned long long)(l->memory >> 20));
