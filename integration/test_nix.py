@@ -239,7 +239,7 @@ def test_models_where_something_else_makes_the_registry():
     found = evaluate(f"map (m: {{ inherit (m) service unit list; }}) [ {keyed} {free} ]")
     assert re.fullmatch("secret\tmodel-[0-9a-f]{32}\tkey of models\t/etc/key\n", found[0]["list"])
     assert "ExecStartPre" in found[0]["service"] and len(found[0]["unit"]["triggers"]) == 1
-    assert "/run/cloister-secrets" in found[0]["service"]["BindReadOnlyPaths"]
+    assert "-/run/cloister-secrets" in found[0]["service"]["BindReadOnlyPaths"]
     assert found[1]["list"] is None and "ExecStartPre" not in found[1]["service"]
     settings = cloister("""modelsFile = "/etc/models.json";
         tenants.acme.models = [ "whatever" ];""")
@@ -284,7 +284,7 @@ def test_the_unit_is_that_of_service_nix(good):
     service = good["little"]["service"]
     for key, value in default.items():
         if key == "BindReadOnlyPaths":
-            assert service[key] == value + ["/run/cloister-secrets"]
+            assert service[key] == value + ["-/run/cloister-secrets"]
         elif key not in ("ExecStart", "ExecReload"):
             assert service[key] == value, key
     assert set(service) - set(default) <= {"ExecStartPre", "BindReadOnlyPaths"}
@@ -295,7 +295,7 @@ def test_the_unit_is_that_of_service_nix(good):
 
 def test_a_step_of_root_comes_before_start_and_reload(good):
     service = good["little"]["service"]
-    step = r"\+/nix/store/[^/]+/bin/prepare-tenants /etc/cloister/tenants.list cloister cloister /run/cloister-secrets "
+    step = r"\+/nix/store/[^/]+/bin/nsenter --target 1 --mount -- /nix/store/[^/]+/bin/prepare-tenants /etc/cloister/tenants.list cloister cloister /run/cloister-secrets "
     assert re.fullmatch(step + "start", service["ExecStartPre"][0])
     assert len(service["ExecReload"]) == 2 and re.fullmatch(step + "reload", service["ExecReload"][0])
     assert not service["ExecReload"][1].startswith("+")
@@ -610,7 +610,7 @@ def test_a_registry_made_elsewhere_is_read_where_it_is():
     assert " --tenants /etc/t.json " in found["service"]["ExecStart"]
     assert found["unit"]["triggers"] == [] and found["machine"]["etc"] == {}
     assert "ExecStartPre" not in found["service"] and len(found["service"]["ExecReload"]) == 1
-    assert "/run/cloister-secrets" not in found["service"].get("BindReadOnlyPaths", [])
+    assert "-/run/cloister-secrets" not in found["service"].get("BindReadOnlyPaths", [])
 
 
 def test_a_switched_off_module_changes_nothing():

@@ -52,7 +52,8 @@ def eventually(condition, seconds, what, pause=0.02):
         if value:
             return value
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(pause)
+        # Who looks again and again takes the processor from what it waits for.
+        time.sleep(pause * PATIENCE)
 
 
 # --- processes -------------------------------------------------------------------------

@@ -79,6 +79,13 @@ let
     prepare =
       if prepared then
         [
+          # Of the unit's walls its /run with nothing in it stands for root's commands as well,
+          # and there the secrets are: this one leaves it.
+          "${pkgs.util-linux}/bin/nsenter"
+          "--target"
+          "1"
+          "--mount"
+          "--"
           "${ours.prepare}/bin/prepare-tenants"
           "/etc/cloister/tenants.list"
           cfg.user
@@ -422,9 +429,10 @@ in
         "Wants"
       ];
       serviceConfig = unit.Service // {
-        # Of /run it sees little, but the copies of secrets.
+        # Of /run it sees little, but the copies of secrets. Not there yet when the first of
+        # root's commands makes them.
         BindReadOnlyPaths =
-          (unit.Service.BindReadOnlyPaths or [ ]) ++ lib.optional prepared secretDirectory;
+          (unit.Service.BindReadOnlyPaths or [ ]) ++ lib.optional prepared "-${secretDirectory}";
       };
       reloadTriggers =
         lib.optional declared (etc "tenants.json") ++ lib.optional prepared (etc "tenants.list");

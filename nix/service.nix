@@ -103,7 +103,8 @@ let
         ]) (if builtins.isList value then value else [ value ])
       );
 
-  # "+": with root's powers and without the unit's walls.
+  # "+": with root's powers and without the unit's walls, but for its bind mounts and file
+  # systems in memory, which systemd makes for every command.
   prepare =
     phase:
     if s.prepare == [ ] then
