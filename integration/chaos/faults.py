@@ -1,0 +1,355 @@
+"""What is broken, one thing at a time, and mended again.
+
+A fault is a kind and a variant of it. begin() breaks something, end() mends what does not
+mend itself. What may follow from it is said here, too: whether the daemon may end, and with
+which codes turns may fail meanwhile. All else is a finding.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import time
+
+import uuid
+
+from chaos.clerk import MOODS
+from chaos.load import shell
+from chaos.unit import alive
+
+OF_DAEMON = ("launcher", "server", "keeper", "courier", "postmaster", "backend",
+             "database worker")
+OF_SANDBOX = ("runner", "sentry", "gofer", "slirp4netns", "guest")
+# With any of these the daemon is done for; what it has started ends with it.
+ENDS_IT = ("launcher", "server", "postmaster", "keeper")
+
+
+class Fault:
+    seconds = (0.5, 2.5)  # how long it lasts
+    fails = ()  # codes that turns may fail with
+    may_end = False
+
+    def __init__(self, chaos, variant, chance):
+        self.unit, self.clerk, self.chance, self.variant = chaos.unit, chaos.clerk, chance, variant
+        self.chaos = chaos
+        self.tenant = chance.choice(sorted(chaos.ledger.accounts))
+        self.hold = chance.uniform(*self.seconds)
+
+    def __str__(self):
+        return f"{self.kind}: {self.variant}"
+
+    def victims(self, what):
+        """Waits a while for them to be there: a sandbox may be starting."""
+        deadline = time.monotonic() + 5
+        while not (found := self.unit.named(what, self.tenant)):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no {what} of {self.tenant} to break")
+            time.sleep(0.05)
+        return found
+
+    def begin(self):
+        pass
+
+    def end(self):
+        pass
+
+
+def send(process, number):
+    with contextlib.suppress(ProcessLookupError):
+        process.kill(number)
+
+
+class Kill(Fault):
+    kind = "killed"
+    variants = (*OF_DAEMON, *OF_SANDBOX, "launcher, server and database at once")
+    seconds = (0.1, 0.5)
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.may_end = self.variant in ENDS_IT or "at once" in self.variant
+        if self.variant in OF_SANDBOX:
+            self.fails = ("sandbox_unavailable",)
+
+    def begin(self):
+        if "at once" in self.variant:
+            found = [*self.unit.named("launcher"), *self.unit.named("server"),
+                     *self.unit.named("postmaster")]
+            for process in found:  # so that none of them sees another one die
+                send(process, signal.SIGSTOP)
+        else:
+            found = [self.chance.choice(self.victims(self.variant))]
+        for process in found:
+            send(process, signal.SIGKILL)
+
+
+class Stop(Fault):
+    """It does not answer for a while, and then goes on as if nothing had been."""
+
+    kind = "stopped"
+    variants = (*OF_DAEMON, *OF_SANDBOX, "all of the database")
+    seconds = (0.5, 4)
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.stopped = []
+        if self.variant in OF_SANDBOX:
+            self.fails = ("sandbox_unavailable",)
+
+    def begin(self):
+        if "all" in self.variant:
+            self.stopped = self.unit.backends("")
+        else:
+            self.stopped = [self.chance.choice(self.victims(self.variant))]
+        for process in self.stopped:
+            send(process, signal.SIGSTOP)
+
+    def end(self):
+        for process in self.stopped:
+            if alive(process):
+                send(process, signal.SIGCONT)
+
+
+class Database(Fault):
+    """Shut down by somebody else: smart, fast, immediate; or told to read its files again."""
+
+    kind = "database told"
+    variants = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP")
+    seconds = (0.2, 1)
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.may_end = self.variant != "SIGHUP"
+
+    def begin(self):
+        send(self.victims("postmaster")[0], getattr(signal, self.variant))
+
+    def end(self):
+        # A smart shutdown waits for clients; nobody may be shut out for as long as that takes.
+        if self.variant == "SIGTERM" and self.unit.up.is_set():
+            with contextlib.suppress(AssertionError):
+                send(self.victims("postmaster")[0], signal.SIGINT)
+
+
+class Disk(Fault):
+    kind = "disk full"
+    variants = ("at once", "slowly")
+    seconds = (1, 4)
+    fails = ("disk_full", "sandbox_unavailable")
+
+    def begin(self):
+        self.path = f"{self.unit.state}/filler"
+        self.file = os.open(self.path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        step = (64 if self.variant == "at once" else 4) << 20
+        at = 0
+        while step >= 4096:
+            try:
+                os.posix_fallocate(self.file, at, step)
+                at += step
+                if self.variant == "slowly":
+                    time.sleep(0.01)
+            except OSError:
+                step //= 2
+
+    def end(self):
+        os.close(self.file)
+        os.unlink(self.path)
+
+
+class TenantFillsDisk(Fault):
+    kind = "disk full by a tenant"
+    variants = ("in its home",)
+    seconds = (3, 4)
+    fails = ("disk_full", "sandbox_unavailable")
+
+    def begin(self):
+        self.chaos.visit([[shell("cat /dev/zero >/state/home/full; sleep 60")]])
+
+    def end(self):
+        self.chaos.visit([[shell("true")]])
+        home = f"{self.unit.state}/tenants/{self.unit.tenants[self.chaos.visitor].id}/state/home"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{home}/full")
+
+
+class Descriptors(Fault):
+    """A process may not open any more, or a few only."""
+
+    kind = "no descriptors"
+    variants = ("launcher", "server", "courier", "keeper", "runner", "postmaster")
+    seconds = (1, 3)
+    fails = ("sandbox_unavailable", "model_failed")
+
+    def begin(self):
+        self.limits = None
+        self.pid = self.victims(self.variant)[0].pid
+        used = {int(fd) for fd in os.listdir(f"/proc/{self.pid}/fd")}
+        free = next(fd for fd in range(1 << 20) if fd not in used)
+        self.limits = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
+        self.limit(free + self.chance.choice((0, 0, 1, 2, 3)))
+
+    def limit(self, soft):
+        """As the process's own user, who needs no power for it."""
+        code, _, err = self.unit.run("prlimit", f"--pid={self.pid}",
+                                     f"--nofile={soft}:{self.limits[1]}")
+        if code and os.path.exists(f"/proc/{self.pid}"):
+            raise AssertionError(f"prlimit of {self.variant}: {err}")
+
+    def end(self):
+        if self.limits:
+            self.limit(self.limits[0])
+
+
+class ProviderFails(Fault):
+    kind = "provider"
+    variants = tuple(MOODS)
+    seconds = (1, 4)  # the daemon asks again for 7.5 s
+
+    def begin(self):
+        self.clerk.mood = MOODS[self.variant]()
+
+    def end(self):
+        self.clerk.mood = None
+        self.clerk.cut_off()
+
+
+class Hangups(Fault):
+    """SIGHUP, again and again, while the registry is written, right and wrong."""
+
+    kind = "SIGHUP"
+    variants = ("to the launcher", "to launcher, server and courier", "with a broken registry")
+
+    def begin(self):
+        names = ("launcher", "server", "keeper", "courier") if "server" in self.variant else \
+            ("launcher",)
+        found = [p for name in names for p in self.unit.named(name)]
+        with self.chaos.registry_lock:
+            good = self.chaos.registry()
+            for number in range(200):
+                if "broken" in self.variant:
+                    self.chaos.write_registry(good[:len(good) // 2] if number % 2 else good)
+                for process in found:
+                    send(process, signal.SIGHUP)
+                time.sleep(0.005)
+            self.chaos.write_registry(good)
+
+
+class Flood(Fault):
+    """More of everything than it takes."""
+
+    kind = "flood"
+    variants = ("connections", "requests without a token", "turns of one tenant", "rubbish")
+    seconds = (1, 2)
+
+    def begin(self):
+        self.sockets = []
+        {"connections": lambda: self.dial(1500, b""),
+         "requests without a token": lambda: self.dial(600, b"GET /v1/sessions HTTP/1.1\r\n"
+                                                       b"Host: x\r\n\r\n"),
+         "rubbish": lambda: self.dial(600, os.urandom(64)),
+         "turns of one tenant": self.turns}[self.variant]()
+
+    def dial(self, number, data):
+        for _ in range(number):
+            sock = socket.socket()
+            sock.setblocking(False)
+            sock.connect_ex(("127.0.0.1", self.unit.port))
+            self.sockets.append((sock, data))
+        time.sleep(0.2)
+        for sock, data in self.sockets:
+            with contextlib.suppress(OSError):
+                sock.send(data)
+
+    def turns(self):
+        client = self.unit.client(self.chaos.visitor)
+        plan = json.dumps({"mark": uuid.uuid4().hex, "calls": [[shell("sleep 0.2")]]})
+        self.started = []
+        for _ in range(100):
+            turn = client.request("POST", f"/v1/sessions/{client.session()}/turns",
+                                  {"input": f"PLAN {plan}"})
+            if turn.status == 202:
+                self.started.append(turn.json["id"])
+            elif turn.code != "tenant_turn_queue_full":
+                self.chaos.ledger.wrong(f"a flood of turns met {turn}")
+
+    def end(self):
+        for sock, _ in self.sockets:
+            sock.close()
+        if "turns" in self.variant:
+            client = self.unit.client(self.chaos.visitor)
+            for turn in self.started:
+                client.cancel(turn)
+
+
+class SlowClients(Fault):
+    """Those that send and read so slowly that all places are taken."""
+
+    kind = "slow clients"
+    variants = ("heads", "bodies", "streams that are not read", "answers that are not read")
+    seconds = (2, 4)
+
+    def begin(self):
+        token = self.unit.tenants[self.chaos.visitor].token
+        head = f"Host: x\r\nAuthorization: Bearer {token}\r\n"
+        text = {
+            "heads": f"GET /v1/sessions HTTP/1.1\r\n{head}",
+            "bodies": f"POST /v1/sessions HTTP/1.1\r\n{head}Content-Type: application/json\r\n"
+                      "Content-Length: 1000\r\n\r\n{",
+            "streams that are not read": f"GET /v1/events HTTP/1.1\r\n{head}\r\n",
+            "answers that are not read": f"GET /openapi.json HTTP/1.1\r\n{head}\r\n" * 20,
+        }[self.variant].encode()
+        self.sockets = []
+        for _ in range(150):
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            sock.settimeout(1)
+            with contextlib.suppress(OSError):
+                sock.connect(("127.0.0.1", self.unit.port))
+                sock.send(text)
+            self.sockets.append(sock)
+
+    def end(self):
+        for sock in self.sockets:
+            sock.close()
+
+
+class Restart(Fault):
+    """In order: as "systemctl restart" does it, and twice as fast."""
+
+    kind = "restart"
+    variants = ("in order", "hastened")
+    may_end = True
+
+    def begin(self):
+        send(self.victims("launcher")[0], signal.SIGTERM)
+
+    def end(self):
+        if self.variant == "hastened" and self.unit.up.is_set():
+            with contextlib.suppress(AssertionError):
+                send(self.victims("launcher")[0], signal.SIGTERM)
+
+
+class Tenant(Fault):
+    """A tenant breaks its own sandbox from within."""
+
+    kind = "a tenant's"
+    variants = ("kill -9 of everything", "fork bomb")
+
+    def begin(self):
+        self.chaos.visit([[shell({
+            "kill -9 of everything": "kill -9 1; kill -9 -1",
+            "fork bomb": "bomb() { bomb | bomb & }; bomb; sleep 1"}[self.variant])]])
+
+
+KINDS = (Kill, Stop, Database, Disk, TenantFillsDisk, Descriptors, ProviderFails, Hangups, Flood,
+         SlowClients, Restart, Tenant)
+
+
+def draw(chance, rounds):
+    """So many (kind, variant): first one of each kind, then all there are, in any order."""
+    order = [(kind, chance.choice(kind.variants)) for kind in chance.sample(KINDS, len(KINDS))]
+    everything = [(kind, variant) for kind in KINDS for variant in kind.variants]
+    while len(order) < rounds:
+        order += chance.sample(everything, len(everything))
+    return order[:rounds]

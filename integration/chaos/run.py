@@ -1,0 +1,211 @@
+"""Chaos: rounds of one fault each over a running load, and what must hold after each.
+
+  scripts/check-chaos [--seed N] [--rounds N] [--only WORD] BUILD_DIR
+
+The sequence of faults, their victims and times are drawn from the seed, which is printed.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+import time
+import traceback
+import uuid
+
+from chaos import faults
+from chaos.clerk import Clerk
+from chaos.invariants import Checker
+from chaos.ledger import Ledger
+from chaos.load import Load, Reloads
+from chaos.unit import READY_SECONDS, Unit
+from chaos.watcher import Watcher
+from daemon import write_file
+from provider.models import declare, entry
+from world import BUILD, PATIENCE, World
+
+TENANTS = ("acme", "globex")
+VISITOR = "initech"  # its turns are not judged: it is the one who misbehaves
+GUEST = "hooli"  # comes and goes with the registry
+QUIET_SECONDS = 100
+WRONGS_SHOWN = 6
+
+
+class Chaos:
+    def __init__(self, world, seed):
+        self.world, self.seed = world, seed
+        self.report = f"{os.path.dirname(BUILD)}/chaos.txt"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.report)
+        self.visitor = VISITOR
+        self.ledger = Ledger(TENANTS)
+        self.unit = Unit(world, (*TENANTS, VISITOR, GUEST), self.ledger.wrong)
+        self.clerk = Clerk(self.ledger)
+        self.watchers, self.fault, self.round_began, self.log_seen = [], None, 0, 0
+        self.memory, self.registry_lock = [], threading.Lock()
+        models = declare(self.unit, entry("clerk", "chat-completions", self.clerk.url))
+        self.unit.open(f"--models={models}")
+        self.checker = Checker(self)
+        self.load = Load(self.unit, self.ledger, seed)
+        self.reloads = Reloads(self, GUEST, f"{seed} reloads")
+        accounts = list(self.ledger.accounts.values())
+        for account in accounts:
+            others = [a for a in accounts if a is not account]
+            chance = random.Random(f"{seed} {account.tenant} streams")
+            for restless in (None, lambda c=chance: c.randint(5, 60)):
+                self.watchers.append(Watcher(self.unit, self.ledger, account, others, restless))
+
+    # -- for faults
+
+    def registry(self, without=None):
+        entries = [t.entry() for name, t in self.unit.tenants.items() if name != without]
+        return json.dumps({"version": 1, "tenants": entries})
+
+    def write_registry(self, text):
+        write_file(f"{self.unit.registry}.new", text)
+        os.rename(f"{self.unit.registry}.new", self.unit.registry)
+
+    def visit(self, calls):
+        """A turn of the visitor's; nobody waits for it."""
+        client = self.unit.client(VISITOR)
+        plan = json.dumps({"mark": uuid.uuid4().hex, "calls": calls})
+        answer = client.request("POST", f"/v1/sessions/{client.session()}/turns",
+                                {"input": f"PLAN {plan}"})
+        assert answer.status == 202, answer
+        return answer.json["id"]
+
+    def allowed(self):
+        return self.fault.fails if self.fault else ()
+
+    def disturbed(self, turn):
+        return any(begin < turn.ended and turn.asked < end
+                   for begin, end in self.ledger.interruptions)
+
+    def note_memory(self, now):
+        self.memory.append(now)
+
+    # -- rounds
+
+    def calm(self):
+        """Work without a fault: warms up, and says what is normal."""
+        self.round_began = time.monotonic()
+        self.load.go_on()
+        time.sleep(3)
+        return self.settle()
+
+    def settle(self):
+        if not self.load.rest(QUIET_SECONDS * PATIENCE):
+            self.ledger.wrong(f"work that does not end in {QUIET_SECONDS} s")
+        self.end_visits()
+        found = self.checker.check()
+        return self.ledger.take_wrongs() + found
+
+    def end_visits(self):
+        """Whatever the visitor has under way ends here."""
+        client = self.unit.client(VISITOR)
+        for turn in client.call("GET", "/v1/turns?limit=100")["data"]:
+            if turn["status"] not in ("completed", "failed", "cancelled"):
+                client.cancel(turn["id"])
+
+    def round(self, number, kind, variant):
+        chance = random.Random(f"{self.seed} round {number}")
+        fault = self.fault = kind(self, variant, chance)
+        self.round_began = time.monotonic()
+        known, starts = self.ledger.accepted, self.unit.starts
+        self.load.go_on()
+        time.sleep(chance.uniform(0.3, 1.5))
+        self.unit.may_end = fault.may_end
+        began = time.monotonic()
+        self.ledger.interruptions.append((began, float("inf")))
+        try:
+            fault.begin()
+            time.sleep(fault.hold)
+        except (OSError, AssertionError) as problem:
+            self.ledger.wrong(f"the fault itself: {type(problem).__name__}: {problem}")
+        finally:
+            fault.end()
+        try:
+            back = self.unit.wait_back()
+        except AssertionError as problem:
+            self.ledger.wrong(f"{problem}\n{self.unit.tail()}")
+            back = READY_SECONDS
+        time.sleep(chance.uniform(0.2, 0.8))
+        self.ledger.interruptions[-1] = (began, time.monotonic())
+        wrongs = self.settle()
+        self.unit.may_end = False
+        fresh = self.ledger.accepted - known
+        restarted = ", restarted" if self.unit.starts > starts else ""
+        print(f"round {number:3}: {str(fault)[:58]:58} {fault.hold:4.1f} s, ready after "
+              f"{back:4.1f} s, {fresh:3} turns, {time.monotonic() - self.round_began:4.0f} s"
+              f"{restarted} ... {'FAILED' if wrongs else 'ok'}", flush=True)
+        self.tell(f"round {number}", wrongs)
+        return not wrongs
+
+    def tell(self, when, wrongs):
+        """The first few here, all of them in the report."""
+        for wrong in wrongs[:WRONGS_SHOWN]:
+            print(f"    {wrong[:400]}", flush=True)
+        if len(wrongs) > WRONGS_SHOWN:
+            print(f"    and {len(wrongs) - WRONGS_SHOWN} more, see {self.report}", flush=True)
+        with open(self.report, "a", encoding="utf-8") as f:
+            f.writelines(f"{when}: {wrong}\n" for wrong in wrongs)
+            if wrongs:
+                f.write(f"--- the daemon's log\n{self.unit.tail(200)}\n---\n")
+
+    def close(self):
+        self.load.close()
+        self.reloads.close()
+        for watcher in self.watchers:
+            watcher.close()
+        self.unit.close()
+        self.clerk.close()
+
+
+def options():
+    parser = argparse.ArgumentParser(description="see the head of integration/chaos/run.py")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--only", default="", help="faults whose name has this word")
+    return parser.parse_args()
+
+
+def main():
+    chosen = options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
+    print(f"seed {chosen.seed}, {chosen.rounds} rounds", flush=True)
+    plan = [p for p in faults.draw(random.Random(chosen.seed), chosen.rounds * 100)
+            if chosen.only in f"{p[0].kind}: {p[1]}"][:chosen.rounds]
+    passed = failed = 0
+    world = World()
+    chaos = None
+    try:
+        world.open()
+        chaos = Chaos(world, chosen.seed)
+        wrongs = chaos.calm()
+        chaos.tell("before the first round", wrongs)
+        failed += bool(wrongs)
+        for number, (kind, variant) in enumerate(plan, 1):
+            ok = chaos.round(number, kind, variant)
+            passed, failed = passed + ok, failed + (not ok)
+    except BaseException:
+        failed += 1
+        traceback.print_exc()
+    finally:
+        if chaos:
+            print(f"refused meanwhile: {chaos.ledger.refusals}")
+            chaos.close()
+        world.close()
+    print(f"seed {chosen.seed}")
+    print(f"{passed} passed, {failed} failed")
+    return 0 if not failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
