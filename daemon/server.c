@@ -271,12 +271,22 @@ static int start_http(struct server *s, struct err *e)
 	return launcher_send(s->launcher_sock, &ready, NULL, e);
 }
 
+/*
+ * Without the keeper of the courier no model can be asked again, and this process cannot
+ * fork another one.  So it ends, as if the launcher were gone: what manages the service
+ * starts it again, and turns go on from their last committed step.
+ */
 static void wait_for_end(struct server *s)
 {
-	struct pollfd p = { .fd = s->end.fd, .events = POLLIN };
+	struct pollfd p[] = { { .fd = s->end.fd, .events = POLLIN }, { .fd = s->courier } };
 
-	while (poll(&p, 1, -1) != 1)
+	while (poll(p, 2, -1) < 1)
 		;
+	if (p[0].revents)
+		return;
+	log_error("the process that speaks to providers, and the one that starts it again, are "
+	          "gone; the service ends, to be started anew");
+	atomic_store(&s->orphaned, true);
 }
 
 /* In the reverse order; what was never made is skipped. */

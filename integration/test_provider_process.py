@@ -431,17 +431,20 @@ def test_another_one_begins_when_it_dies(make_daemon, provider):
     assert daemon.stop() == 0
 
 
-def test_without_it_models_fail_and_the_rest_goes_on(make_daemon, provider):
+def test_without_its_keeper_the_service_ends_and_nothing_is_lost(make_daemon, provider):
+    """No other courier can be made, so the daemon is: by what manages the service."""
     daemon = make_daemon()
-    daemon.start(models=declare(daemon, entry("near", "messages", provider.url)))
+    models = declare(daemon, entry("near", "messages", provider.url))
+    daemon.start(models=models)
     client = daemon.client("acme")
-    assert ask(client, "near").status == "completed"
-    process = courier(daemon)
+    provider.will(hang := Hang())
+    turn = client.start(client.session(model="near"), "say it")
+    assert hang.began.wait(20)
     keeper(daemon).kill(signal.SIGKILL)
-    eventually(lambda: not process.lives(), 20, "the end of the courier")
-    outcome = ask(client, "near")
-    assert outcome.status == "failed" and "is gone" in outcome.error["message"]
-    client.call("GET", "/v1/sessions")
+    assert daemon.ended() != 0
+    assert "the service ends" in daemon.log()
+    daemon.start(models=models)
+    assert daemon.client("acme").wait(turn).status == "completed"
     assert daemon.stop() == 0
 
 

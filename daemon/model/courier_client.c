@@ -10,12 +10,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-static int gone(struct err *e)
-{
-	return err_set(e, MODEL_FAILED,
-	               "the process that speaks to providers is gone; the service must be "
-	               "started again");
-}
 
 /* 0 when fd has one of the events. */
 static int wait_for(int fd, short events, const struct courier_wait *w, struct err *e)
@@ -36,6 +30,21 @@ static int wait_for(int fd, short events, const struct courier_wait *w, struct e
 	return 0;
 }
 
+/*
+ * The keeper is gone, and the server is about to end, which cancels whoever asks: what asked
+ * goes on after the next start, and has not failed.
+ */
+static int gone(const struct courier_wait *w, struct err *e)
+{
+	const uint64_t end_ms = clock_mono_ms() + COURIER_GONE_MS;
+	const struct courier_wait until = { w->cancel,
+		                            end_ms < w->deadline_ms ? end_ms : w->deadline_ms };
+
+	if (wait_for(-1, 0, &until, e) < 0 && e->code == MODEL_CANCELLED)
+		return -1;
+	return err_set(e, MODEL_FAILED, "the process that speaks to providers is gone");
+}
+
 /* The courier takes them from one queue, which may be full; that does not outlast a cancel. */
 static int send_descriptor(int sock, int fd, const struct courier_wait *w, struct err *e)
 {
@@ -43,7 +52,7 @@ static int send_descriptor(int sock, int fd, const struct courier_wait *w, struc
 
 	while (fdmsg_send(sock, &word, 1, &fd, 1, MSG_DONTWAIT) != 1) {
 		if (errno != EAGAIN)
-			return gone(e);
+			return gone(w, e);
 		if (wait_for(sock, POLLOUT, w, e) < 0)
 			return -1;
 	}

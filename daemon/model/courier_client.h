@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define COURIER_GONE_MS 10000 /* that the end of a server whose courier is gone may take */
+
 /* How long a wait may take. */
 struct courier_wait {
 	const struct cancel *cancel;
@@ -29,7 +31,8 @@ struct courier_reply {
 /*
  * Ask a model; sock is that of courier_start().  *ret_fd is the request, and closing it
  * gives it up.  Codes here and below: MODEL_CANCELLED, MODEL_STALLED at the deadline,
- * MODEL_UNREACHABLE when the courier takes no request, MODEL_FAILED when it is gone.
+ * MODEL_UNREACHABLE when the courier takes no request, MODEL_FAILED when it is gone and
+ * nobody has cancelled within COURIER_GONE_MS.
  */
 int courier_open(int sock, const struct courier_ask *ask, const char *body,
                  const struct courier_wait *w, int *ret_fd, struct err *e) must_check;

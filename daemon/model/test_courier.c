@@ -224,6 +224,28 @@ static void a_courier_that_takes_nothing(void **state)
 	fd_close(&ends[0]);
 }
 
+/* Its keeper has died: the server ends, and who waits for a model is cancelled by that. */
+static void a_courier_that_is_gone(void **state)
+{
+	struct courier_wait w = { &cancel, clock_mono_ms() + 200 };
+	struct err e = ERR_INIT;
+	pthread_t thread;
+	int ends[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+	fd_close(&ends[1]);
+	assert_int_equal(fill(ends[0], &w, &e), -1);
+	assert_int_equal(e.code, MODEL_FAILED);
+	assert_true(clock_mono_ms() >= w.deadline_ms);
+	assert_int_equal(pthread_create(&thread, NULL, fire_later, NULL), 0);
+	w.deadline_ms = clock_mono_ms() + GENEROUS_MS;
+	assert_int_equal(fill(ends[0], &w, &e), -1);
+	assert_int_equal(e.code, MODEL_CANCELLED);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	fd_close(&ends[0]);
+}
+
 /* -- the courier itself ---------------------------------------------------------------------------
  */
 
@@ -325,6 +347,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(silence_that_never_ends, begin_cancel, end_cancel),
 		cmocka_unit_test_setup_teardown(a_courier_that_takes_nothing, begin_cancel,
 		                                end_cancel),
+		cmocka_unit_test_setup_teardown(a_courier_that_is_gone, begin_cancel, end_cancel),
 		cmocka_unit_test(one_descriptor_comes_with_a_request),
 		cmocka_unit_test_setup_teardown(nothing_is_sent_elsewhere, begin_cancel,
 		                                end_cancel),
