@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import re
 import secrets
 import subprocess
 import types
@@ -30,6 +31,21 @@ def run(*command, check=True):
 def read(path):
     with open(path, encoding="utf-8", errors="replace") as f:
         return f.read()
+
+
+def documented(file, heading):
+    """The blocks of commands below a heading of a document, each as one text."""
+    section = read(f"/opt/cloister/docs/{file}").split(f"\n## {heading}\n", 1)[1].split("\n## ")[0]
+    blocks = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
+    return [re.sub("^    ", "", block, flags=re.MULTILINE) for block in blocks]
+
+
+def follow(commands, **replaced):
+    """Does what a document says, as an operator who puts in what is theirs."""
+    for word, value in replaced.items():
+        assert word in commands, f"the document has no {word}: {commands}"
+        commands = commands.replace(word, value)
+    return run("bash", "-euc", commands)
 
 
 class Tenant:
@@ -132,6 +148,13 @@ class Service(Parts):
 
     def reload(self):
         run("systemctl", "reload", UNIT)
+
+    def fail_to_reload(self):
+        """What the journal then says."""
+        begin = run("date", "+%s.%N").stdout.strip()
+        done = run("systemctl", "reload", UNIT, check=False)
+        assert done.returncode != 0, "the reload did not fail"
+        return run("journalctl", "-u", UNIT, "-o", "cat", f"--since=@{begin}").stdout
 
     def kill(self, sig):
         run("systemctl", "kill", "-s", sig, UNIT)
