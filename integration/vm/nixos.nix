@@ -1,11 +1,11 @@
 # What the module makes of tenants whose disk is bounded, for a machine that plays NixOS: the
-# registry, and the list for nix/prepare-tenants.
+# registry, the list for nix/prepare-tenants, and what differs in the unit.
 let
   lib = import ../nix/lib.nix;
   tenant = name: id: diskQuota: {
     inherit id diskQuota;
     workspace = "/srv/bounded/deep/${name}";
-    tokenFiles.main = "/etc/cloister/tokens/${name}";
+    tokenFiles.main = "/run/secrets/${name}";
   };
   declared =
     quotas:
@@ -22,6 +22,14 @@ let
     in
     {
       inherit (machine) list registry;
+      unit = {
+        inherit (machine.service)
+          ExecStartPre
+          ExecReload
+          ReadWritePaths
+          BindReadOnlyPaths
+          ;
+      };
     };
 in
 {

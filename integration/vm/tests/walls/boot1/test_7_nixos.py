@@ -5,24 +5,18 @@ commands for the latter on Debian."""
 import json
 import os
 import pwd
+import re
 import stat
 
 import pytest
 
 from client import Client
-from service import PORT, REGISTRY, STATE, TOKENS, USER, documented, follow, run
+from service import PORT, REGISTRY, STATE, USER, documented, follow, run
 
-LIST, COPIES, BOUNDED, HOMES = ("/etc/cloister/tenants.list", "/run/cloister-secrets", "/srv/bounded",
-                                f"{STATE}/tenants")
-PREPARE = f"+/opt/cloister/nix/prepare-tenants {LIST} {USER} {USER} {COPIES}"
-DROP_IN = f"""[Service]
-ExecStartPre={PREPARE} start
-ExecReload=
-ExecReload={PREPARE} reload
-ExecReload=/usr/lib/cloister/cloisterd reload --state {STATE}
-ReadWritePaths={BOUNDED}
-BindReadOnlyPaths={COPIES}
-"""
+LIST, SECRETS, COPIES = "/etc/cloister/tenants.list", "/run/secrets", "/run/cloister-secrets"
+BOUNDED, HOMES = "/srv/bounded", f"{STATE}/tenants"
+PROGRAMS = {"nsenter": "/usr/bin/nsenter", "prepare-tenants": "/opt/cloister/nix/prepare-tenants",
+            "cloisterd": "/usr/lib/cloister/cloisterd"}
 FULL = ("No space left on device", "Disk quota exceeded")
 MIB = 1 << 20
 
@@ -43,6 +37,14 @@ class Disk:
         os.unlink(self.file)
 
 
+def drop_in(unit, *without):
+    """The lines of the module's unit, with the programs where they are here."""
+    lines = ["[Service]", "ExecReload="]
+    for key, values in unit.items():
+        lines += [f"{key}={value}" for value in values if key not in without]
+    return re.sub("/nix/store/[^/]*/bin/([a-z-]+)", lambda m: PROGRAMS[m[1]], "\n".join(lines)) + "\n"
+
+
 class NixOS:
     def __init__(self, service):
         self.service = service
@@ -50,8 +52,9 @@ class NixOS:
             self.made = json.load(f)
         self.tokens = {name: name[0] * 7 + "-0123456789-0123456789-0123456789" for name in ("bounded", "free")}
         for name, token in self.tokens.items():
-            # Root's, as whatever keeps secrets makes them.
-            with open(f"{TOKENS}/{name}", "w", encoding="utf-8", opener=private) as f:
+            # Root's, where whatever keeps secrets puts them.
+            os.makedirs(SECRETS, exist_ok=True)
+            with open(f"{SECRETS}/{name}", "w", encoding="utf-8", opener=private) as f:
                 f.write(token)
         service.stop()
         self.disks = [Disk("bounded", BOUNDED), Disk("homes", HOMES)]
@@ -59,7 +62,7 @@ class NixOS:
         os.chown(HOMES, user.pw_uid, user.pw_gid)
         os.chmod(HOMES, 0o700)
         self.declare("first")
-        service.drop_in("nixos", DROP_IN)
+        service.drop_in("nixos", drop_in(self.made["first"]["unit"]))
         service.start()
 
     def declare(self, name):
@@ -121,7 +124,7 @@ def test_the_step_of_root_makes_what_the_service_needs(nixos):
         assert nixos.client(name).request("GET", "/v1/sessions").status == 200
     assert facts(f"{BOUNDED}/deep") == ("root", 0o755) and facts(COPIES) == ("root", 0o750)
     assert {facts(f"{COPIES}/{file}") for file in os.listdir(COPIES)} == {(USER, 0o400)}
-    assert facts(f"{TOKENS}/free") == ("root", 0o600)
+    assert facts(f"{SECRETS}/free") == ("root", 0o600)
 
 
 def test_a_tenant_meets_its_bound_and_no_other_does(nixos):
@@ -178,7 +181,7 @@ def test_the_commands_for_debian_bound_a_tenant_too(nixos):
         " /srv\n": f" {BOUNDED}\n", "/srv/cloister/acme": f"{BOUNDED}/deep/free",
         f"{STATE}/tenants/ID/state": nixos.home("free"), "20971520": "3072", "1311744": "1216"})
     # The step of root's would lift what it does not know of.
-    nixos.service.drop_in("nixos", DROP_IN.replace(f"ExecStartPre={PREPARE} start\n", ""))
+    nixos.service.drop_in("nixos", drop_in(nixos.made["first"]["unit"], "ExecStartPre"))
     nixos.service.start()
     text = fill(free, "/workspace/more", 4)
     assert any(word in text for word in FULL) and "status 1" in text, text
