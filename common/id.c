@@ -48,14 +48,14 @@ static uint64_t next_tick(unsigned char noise)
 	return now;
 }
 
-struct uuid uuid_new(void)
+struct uuid uuid_from(const unsigned char random[UUID_RANDOM])
 {
 	struct uuid id;
-	unsigned char b[16];
+	unsigned char b[UUID_RANDOM];
 	uint64_t tick;
 	size_t at = 0;
 
-	random_bytes(b, sizeof(b));
+	memcpy(b, random, sizeof(b));
 	tick = next_tick(b[0]);
 	for (int i = 0; i < 6; i++)
 		b[i] = (unsigned char)(tick >> (52 - 8 * i));
@@ -70,6 +70,14 @@ struct uuid uuid_new(void)
 	}
 	id.text[at] = '\0';
 	return id;
+}
+
+struct uuid uuid_new(void)
+{
+	unsigned char random[UUID_RANDOM];
+
+	random_bytes(random, sizeof(random));
+	return uuid_from(random);
 }
 
 static bool is_lower_hex(char c)

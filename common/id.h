@@ -21,6 +21,11 @@ struct uuid {
  */
 struct uuid uuid_new(void);
 
+#define UUID_RANDOM 16 /* bytes */
+
+/* The same from random bytes that are used for nothing else. */
+struct uuid uuid_from(const unsigned char random[UUID_RANDOM]);
+
 /* True when text (len bytes) is a canonical UUID: lower-case hex, dashes in place. */
 bool uuid_valid(const char *text, size_t len);
 

@@ -95,7 +95,7 @@ const struct http_route *api_routes(void)
 		{ "GET", "/v1/models", models, HTTP_INLINE },
 		{ "GET", "/v1/sessions", sessions_list, 0 },
 		{ "POST", "/v1/sessions", sessions_create, HTTP_DRAINS },
-		{ "GET", "/v1/sessions/{id}", sessions_show, 0 },
+		{ "GET", "/v1/sessions/{id}", sessions_show, 0, sessions_show_all },
 		{ "PATCH", "/v1/sessions/{id}", sessions_change, HTTP_DRAINS },
 		{ "DELETE", "/v1/sessions/{id}", sessions_delete, HTTP_DRAINS },
 		{ "POST", "/v1/sessions/{id}/fork", sessions_fork, HTTP_DRAINS },

@@ -304,6 +304,63 @@ void sessions_show(const struct http_request *req, struct http_response *res, vo
 		api_json(res, 200, api_session_json(&s));
 }
 
+struct shown {
+	const struct http_request *const *reqs;
+	struct http_response *const *res;
+	size_t n;
+	struct uuid ids[HTTP_BATCH_MAX];
+	bool open[HTTP_BATCH_MAX]; /* has no answer yet */
+};
+_Static_assert(HTTP_BATCH_MAX <= SESSION_IDS_MAX, "one query for all");
+
+/* Which of them ask for a session; the others have their answer then. */
+static struct session_ids asked_for(struct shown *all)
+{
+	struct session_ids wanted = { .n = 0 };
+
+	for (size_t i = 0; i < all->n; i++) {
+		if (!api_no_query(all->reqs[i], all->res[i]))
+			continue;
+		all->open[i] = uuid_parse(all->reqs[i]->params[0], &all->ids[i]);
+		if (all->open[i])
+			wanted.ids[wanted.n++] = all->ids[i];
+		else
+			api_not_found(all->reqs[i], all->res[i], "session");
+	}
+	return wanted;
+}
+
+static void show_row(void *ctx, const struct session *row)
+{
+	struct shown *all = ctx;
+
+	for (size_t i = 0; i < all->n; i++) {
+		if (!all->open[i] || !uuid_equal(&all->ids[i], &row->id))
+			continue;
+		all->open[i] = false;
+		api_json(all->res[i], 200, api_session_json(row));
+	}
+}
+
+void sessions_show_all(const struct http_request *const *reqs, struct http_response *const *res,
+                       size_t n, void *ctx)
+{
+	struct api *api = ctx;
+	struct shown all = { reqs, res, n };
+	const struct session_ids wanted = asked_for(&all);
+	struct err e = ERR_INIT;
+	int rc = 0;
+
+	if (wanted.n > 0)
+		rc = session_each(api->store, api_tenant(reqs[0]), &wanted, show_row, &all, &e);
+	for (size_t i = 0; i < n; i++) {
+		if (all.open[i] && rc)
+			api_fail_about(reqs[i], res[i], "session", &e);
+		else if (all.open[i])
+			api_not_found(reqs[i], res[i], "session");
+	}
+}
+
 static bool read_filter(const struct http_request *req, struct http_response *res,
                         enum session_filter *ret)
 {

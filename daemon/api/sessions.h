@@ -9,6 +9,8 @@
 void sessions_create(const struct http_request *req, struct http_response *res, void *ctx);
 void sessions_list(const struct http_request *req, struct http_response *res, void *ctx);
 void sessions_show(const struct http_request *req, struct http_response *res, void *ctx);
+void sessions_show_all(const struct http_request *const *reqs, struct http_response *const *res,
+                       size_t n, void *ctx);
 void sessions_change(const struct http_request *req, struct http_response *res, void *ctx);
 void sessions_delete(const struct http_request *req, struct http_response *res, void *ctx);
 void sessions_fork(const struct http_request *req, struct http_response *res, void *ctx);

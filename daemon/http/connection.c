@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#define HALF_CLOSED_MS 20 /* for requests that were pipelined before the client's end */
+#define LOOK_MS 20 /* a request behind an answer is mostly there by then */
 
 void connection_set_deadline(struct connection *c, uint64_t deadline_ms)
 {
@@ -56,6 +56,22 @@ static void cut(struct connection *c)
 	(void)shutdown(c->fd, SHUT_RDWR);
 }
 
+/*
+ * Whoever asks no more is looked at a while after the answer, and not right then: requests
+ * may have been pipelined before the client's end, and one that asks on costs nothing.
+ */
+static void past_deadline(struct connection *c, uint64_t now_ms)
+{
+	const struct http_conf *conf = &c->server->conf;
+
+	if (c->look && !at_end(c->fd)) {
+		c->look = false;
+		c->deadline_ms = now_ms + conf->idle_ms + conf->request_ms;
+		return;
+	}
+	cut(c);
+}
+
 void connection_sweep(struct http_server *s, uint64_t now_ms)
 {
 	uint64_t next = 0;
@@ -64,7 +80,7 @@ void connection_sweep(struct http_server *s, uint64_t now_ms)
 		return;
 	for (struct connection *c = s->connections; c; c = c->next) {
 		if (c->deadline_ms && c->deadline_ms <= now_ms)
-			cut(c);
+			past_deadline(c, now_ms);
 		if (c->deadline_ms && (!next || c->deadline_ms < next))
 			next = c->deadline_ms;
 	}
@@ -150,8 +166,9 @@ void *connection_request_line(void *cls, const char *target, struct MHD_Connecti
 	ex->connection = c;
 	c->exchange = ex;
 	c->asked = true;
-	if (c->half_closed || deadline < c->deadline_ms)
+	if (c->look || deadline < c->deadline_ms)
 		connection_set_deadline(c, deadline);
+	c->look = false;
 	return ex;
 }
 
@@ -187,8 +204,6 @@ void connection_completed(void *cls, struct MHD_Connection *mhd, void **context,
 	exchange_free(ex);
 	if (code != MHD_REQUEST_TERMINATED_COMPLETED_OK)
 		return;
-	c->half_closed = at_end(c->fd);
-	connection_set_deadline(c, clock_mono_ms() + (c->half_closed ? HALF_CLOSED_MS
-	                                                             : (uint64_t)s->conf.idle_ms +
-	                                                                       s->conf.request_ms));
+	c->look = true;
+	connection_set_deadline(c, clock_mono_ms() + LOOK_MS);
 }

@@ -358,6 +358,26 @@ void exchange_run(struct http_exchange *ex)
 	log_request(NULL);
 }
 
+/* A line of the log tells of the first one. */
+void exchange_run_all(struct http_exchange *first)
+{
+	const struct http_request *reqs[HTTP_BATCH_MAX];
+	struct http_response *answers[HTTP_BATCH_MAX];
+	size_t n = 0;
+
+	if (!first->next) {
+		exchange_run(first);
+		return;
+	}
+	for (struct http_exchange *ex = first; ex; ex = ex->next) {
+		reqs[n] = &ex->req;
+		answers[n++] = &ex->res;
+	}
+	log_request(first->req.request_id);
+	first->route->handle_all(reqs, answers, n, first->server->conf.ctx);
+	log_request(NULL);
+}
+
 static enum MHD_Result refuse_busy(struct http_exchange *ex, enum worker_answer why)
 {
 	http_error(&ex->req, &ex->res, 503, "busy", "%s",

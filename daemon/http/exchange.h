@@ -141,6 +141,9 @@ enum MHD_Result exchange_step(struct http_exchange *ex, const char *method, cons
 /* Run the route's handler.  On a worker, or in the loop thread. */
 void exchange_run(struct http_exchange *ex);
 
+/* The same for a list of at most HTTP_BATCH_MAX, which have one route and one party. */
+void exchange_run_all(struct http_exchange *first);
+
 /* Count it: its answer is there. */
 void exchange_count(const struct http_exchange *ex);
 

@@ -99,11 +99,19 @@ enum http_route_flag {
 	HTTP_STREAM = 8, /* answers with a stream; HEAD is refused.  Needed to set res->stream */
 };
 
+#define HTTP_BATCH_MAX 16 /* requests that are answered together */
+
 struct http_route {
 	const char *method;
 	const char *pattern; /* "/v1/turns/{id}/cancel" */
 	void (*handle)(const struct http_request *req, struct http_response *res, void *ctx);
 	unsigned int flags; /* of enum http_route_flag */
+	/*
+	 * Short reads: answers several at once, all of one party, where that costs little more
+	 * than one of them.  NULL = each by itself.
+	 */
+	void (*handle_all)(const struct http_request *const *reqs, struct http_response *const *res,
+	                   size_t n, void *ctx);
 };
 
 struct http_conf {

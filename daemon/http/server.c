@@ -47,17 +47,19 @@ static void ring(struct http_server *s)
 	(void)!write(s->event_fd, &one, sizeof(one));
 }
 
-void server_done(struct http_server *s, struct http_exchange *ex)
+void server_done(struct http_server *s, struct http_exchange *first)
 {
-	bool first;
+	struct http_exchange *last = first;
+	bool alone;
 
-	ex->next = NULL;
+	while (last->next)
+		last = last->next;
 	pthread_mutex_lock(&s->done_lock);
-	first = !s->done;
-	*s->done_tail = ex;
-	s->done_tail = &ex->next;
+	alone = !s->done;
+	*s->done_tail = first;
+	s->done_tail = &last->next;
 	pthread_mutex_unlock(&s->done_lock);
-	if (first)
+	if (alone)
 		ring(s);
 }
 

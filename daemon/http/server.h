@@ -26,7 +26,7 @@ struct connection {
 	struct http_exchange *exchange; /* under way, or NULL */
 	bool asked;                     /* a request was seen, if only to be refused */
 	bool linger;                    /* read on for a while after the last answer */
-	bool half_closed;               /* the client has sent all it will send */
+	bool look;                      /* at the deadline: has the client sent all it will send? */
 };
 
 struct http_server {
@@ -53,17 +53,19 @@ struct http_server {
 	struct throttle throttle;
 	struct linger_list linger;
 	struct connection *connections;
-	uint64_t sweep_ms;    /* no deadline is earlier */
-	unsigned int running; /* suspended exchanges */
-	unsigned int sending; /* answers not fully sent */
-	bool run_again;       /* a connection was closed */
+	uint64_t sweep_ms;                     /* no deadline is earlier */
+	unsigned int running;                  /* suspended exchanges */
+	unsigned int sending;                  /* answers not fully sent */
+	bool run_again;                        /* a connection was closed */
+	unsigned char noise[256][UUID_RANDOM]; /* for ids of requests */
+	size_t noise_left;
 };
 
 /* The idle timeout in the unit of libmicrohttpd. */
 unsigned int server_idle_s(const struct http_conf *c);
 
-/* Hand a finished exchange back to the loop thread.  Any thread. */
-void server_done(struct http_server *s, struct http_exchange *ex);
+/* Hand a list of finished exchanges back to the loop thread.  Any thread. */
+void server_done(struct http_server *s, struct http_exchange *first);
 
 /* -- connection.c: the loop thread only ---------------------------------------------- */
 /* Cut the connection at that moment; 0 = never. */

@@ -4,14 +4,17 @@
 
 #include <stdlib.h>
 
+#define BATCHES 2 /* of one party at once */
+
 /* Exists while it has something queued or running. */
 struct party {
 	struct uuid id;            /* no text: those whom nobody knows */
 	struct party *prev, *next; /* all of them */
 	struct party *after;       /* in the row of those whose turn comes */
-	bool in_row;               /* exactly while it has something queued and may run more */
+	bool in_row;               /* exactly while it has something queued that may run */
 	struct http_exchange *first, **last; /* waiting */
 	unsigned int waiting, running;
+	unsigned int batches; /* of what runs */
 };
 
 struct worker_pool {
@@ -49,10 +52,21 @@ static struct party *party_of(struct worker_pool *p, const struct uuid *id)
 	return party;
 }
 
+/*
+ * What could be answered together waits while two batches run, and the longer those take, the
+ * more come together: so many small requests cost the switches between threads of a few.
+ */
+static bool may_run(const struct worker_pool *p, const struct party *party)
+{
+	if (!party->first || party->running >= p->party_running)
+		return false;
+	return !party->first->route->handle_all || party->batches < BATCHES;
+}
+
 /* Into the row when it belongs there; away when it has nothing left. */
 static void settle(struct worker_pool *p, struct party *party)
 {
-	if (!party->in_row && party->first && party->running < p->party_running) {
+	if (!party->in_row && may_run(p, party)) {
 		party->in_row = true;
 		party->after = NULL;
 		*p->row_end = party;
@@ -83,6 +97,22 @@ static struct http_exchange *take_first(struct worker_pool *p, struct party *par
 	return ex;
 }
 
+/* The first, and those behind it that are answered together with it. */
+static struct http_exchange *take_batch(struct worker_pool *p, struct party *party)
+{
+	struct http_exchange *first = take_first(p, party), *last = first;
+
+	if (!first->route->handle_all)
+		return first;
+	party->batches++;
+	for (int n = 1; n < HTTP_BATCH_MAX && party->first && party->first->route == first->route;
+	     n++) {
+		last->next = take_first(p, party);
+		last = last->next;
+	}
+	return first;
+}
+
 static struct party *take_turn(struct worker_pool *p)
 {
 	struct party *party = p->row;
@@ -96,7 +126,7 @@ static struct party *take_turn(struct worker_pool *p)
 
 /* -- threads ------------------------------------------------------------------------------- */
 
-/* The next exchange to run and whose it is, or NULL when the pool stops. */
+/* What to run next and whose it is, or NULL when the pool stops. */
 static struct http_exchange *wait_for_work(struct worker_pool *p, struct party **ret)
 {
 	struct http_exchange *ex = NULL;
@@ -106,7 +136,7 @@ static struct http_exchange *wait_for_work(struct worker_pool *p, struct party *
 		pthread_cond_wait(&p->more, &p->lock);
 	if (!p->stopping) {
 		*ret = take_turn(p);
-		ex = take_first(p, *ret);
+		ex = take_batch(p, *ret);
 		(*ret)->running++;
 		settle(p, *ret);
 	}
@@ -114,10 +144,11 @@ static struct http_exchange *wait_for_work(struct worker_pool *p, struct party *
 	return ex;
 }
 
-static void finish(struct worker_pool *p, struct party *party)
+static void finish(struct worker_pool *p, struct party *party, bool batch)
 {
 	pthread_mutex_lock(&p->lock);
 	party->running--;
+	party->batches -= batch;
 	settle(p, party);
 	pthread_mutex_unlock(&p->lock);
 }
@@ -129,8 +160,10 @@ static void *worker_main(void *arg)
 	struct party *party;
 
 	while ((ex = wait_for_work(p, &party))) {
-		exchange_run(ex);
-		finish(p, party);
+		bool batch = ex->route->handle_all != NULL;
+
+		exchange_run_all(ex);
+		finish(p, party, batch);
 		server_done(ex->server, ex);
 	}
 	return NULL;

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "daemon/store/prepared.h"
 #include "daemon/store/store.h"
 
 #include <arpa/inet.h>
@@ -19,6 +20,7 @@
 struct pg {
 	PGconn *conn;
 	bool broken;
+	struct prepared_set prepared;
 };
 
 struct pg_rows {
@@ -40,6 +42,9 @@ int pg_connect(const char *socket_dir, const char *user, const char *database, s
 	/*
 	 * Everything that libpq would otherwise take from the environment.  The password
 	 * is never asked for; giving one keeps libpq from looking for ~/.pgpass.
+	 *
+	 * What is asked for again and again has an index.  A plan that reads a whole table,
+	 * because that was small, would stay while the table grows.
 	 */
 	static const char *const keys[] = { "host",
 		                            "port",
@@ -53,8 +58,10 @@ int pg_connect(const char *socket_dir, const char *user, const char *database, s
 		                            "application_name",
 		                            "connect_timeout",
 		                            NULL };
-	const char *const values[] = { socket_dir, "5432",    user, database,    "-", "UTF8",
-		                       "disable",  "disable", "",   "cloisterd", "5", NULL };
+	const char *const values[] = { socket_dir,  "5432",    user,
+		                       database,    "-",       "UTF8",
+		                       "disable",   "disable", "-c enable_seqscan=off",
+		                       "cloisterd", "5",       NULL };
 	auto_free struct pg *pg = calloc(1, sizeof(*pg));
 
 	if (!pg)
@@ -78,6 +85,7 @@ void pg_close(struct pg **pg)
 	if (!*pg)
 		return;
 	PQfinish((*pg)->conn);
+	prepared_release(&(*pg)->prepared);
 	free(*pg);
 	*pg = NULL;
 }
@@ -202,32 +210,76 @@ static PGresult *collect(struct pg *pg, struct err *e)
 	return NULL;
 }
 
-static int send_query(struct pg *pg, const char *sql, const struct pg_param *params, size_t n,
-                      struct err *e)
-{
-	const char *values[PG_PARAMS_MAX];
+/* Parameters in the form that libpq takes. */
+struct values {
+	int n;
+	uint32_t bytes; /* those with that type, a bit each */
+	const char *at[PG_PARAMS_MAX];
 	char numbers[PG_PARAMS_MAX][24];
 	int lengths[PG_PARAMS_MAX], formats[PG_PARAMS_MAX];
 	Oid types[PG_PARAMS_MAX];
+};
+_Static_assert(PG_PARAMS_MAX <= 32, "a bit for each");
 
+static int fill(struct values *v, const struct pg_param *params, size_t n, struct err *e)
+{
 	if (n > PG_PARAMS_MAX)
 		return err_set(e, STORE_CORRUPT, "%zu parameters are too many", n);
+	v->n = (int)n;
+	v->bytes = 0;
 	for (size_t i = 0; i < n; i++) {
 		const struct pg_param *p = &params[i];
 
 		if (p->kind == PG_INT)
-			(void)snprintf(numbers[i], sizeof(numbers[i]), "%lld",
+			(void)snprintf(v->numbers[i], sizeof(v->numbers[i]), "%lld",
 			               (long long)p->number);
 		if (p->len > INT32_MAX)
 			return err_set(e, STORE_CONFLICT, "a value is too large");
-		values[i] = p->kind == PG_INT ? numbers[i] : p->data;
-		lengths[i] = (int)p->len;
-		formats[i] = p->kind == PG_BYTES;
-		types[i] = p->kind == PG_BYTES ? BYTEA_OID : 0;
+		v->at[i] = p->kind == PG_INT ? v->numbers[i] : p->data;
+		v->lengths[i] = (int)p->len;
+		v->formats[i] = p->kind == PG_BYTES;
+		v->types[i] = p->kind == PG_BYTES ? BYTEA_OID : 0;
+		v->bytes |= (uint32_t)v->formats[i] << i;
 	}
-	if (!PQsendQueryParams(pg->conn, sql, (int)n, types, values, lengths, formats, 1))
-		return lost(pg, PQerrorMessage(pg->conn), e);
 	return 0;
+}
+
+static int prepare(struct pg *pg, const char *name, const char *sql, const struct values *v,
+                   struct err *e)
+{
+	PGresult *result;
+
+	if (!PQsendPrepare(pg->conn, name, sql, v->n, v->types))
+		return lost(pg, PQerrorMessage(pg->conn), e);
+	result = collect(pg, e);
+	if (!result)
+		return -1;
+	PQclear(result);
+	return 0;
+}
+
+static int send_query(struct pg *pg, const char *sql, const struct pg_param *params, size_t n,
+                      struct err *e)
+{
+	char name[PREPARED_NAME_SIZE];
+	struct prepared *known;
+	struct values v;
+	int sent;
+
+	if (fill(&v, params, n, e) < 0)
+		return -1;
+	known = prepared_use(&pg->prepared, sql, v.bytes);
+	if (known && known->again) {
+		prepared_name(&pg->prepared, known, name);
+		if (!known->ready && prepare(pg, name, sql, &v, e) < 0)
+			return -1;
+		known->ready = true;
+		sent = PQsendQueryPrepared(pg->conn, name, v.n, v.at, v.lengths, v.formats, 1);
+	} else {
+		sent = PQsendQueryParams(pg->conn, sql, v.n, v.types, v.at, v.lengths, v.formats,
+		                         1);
+	}
+	return sent ? 0 : lost(pg, PQerrorMessage(pg->conn), e);
 }
 
 int pg_query(struct pg *pg, const char *sql, const struct pg_param *params, size_t n,

@@ -31,7 +31,8 @@ static void decode_harness(struct pg_rows *rows, int row, struct session *ret)
 
 static int decode(struct pg_rows *rows, int row, struct session *ret, struct err *e)
 {
-	*ret = (struct session){ .id = pg_get_uuid(rows, row, 0) };
+	/* Not cleared as a whole: that would take longer than all the rest. */
+	ret->id = pg_get_uuid(rows, row, 0);
 	ret->created_ms = pg_get_ms(rows, row, 1);
 	ret->updated_ms = pg_get_ms(rows, row, 2);
 	pg_get_text(rows, row, 3, ret->model, sizeof(ret->model));
@@ -47,6 +48,7 @@ static int decode(struct pg_rows *rows, int row, struct session *ret, struct err
 	ret->planning = pg_get_bool(rows, row, 13);
 	pg_get_text(rows, row, 14, ret->credential, sizeof(ret->credential));
 	pg_get_text(rows, row, 15, ret->instructions, sizeof(ret->instructions));
+	ret->harness[0] = '\0';
 	if (!pg_null(rows, row, 16))
 		decode_harness(rows, row, ret);
 	ret->reasoning_tokens = (uint64_t)pg_get_int(rows, row, 17);
@@ -176,16 +178,36 @@ int session_get(struct store *s, const struct uuid *tenant, const struct uuid *i
                 struct session *ret, struct err *e)
 {
 	auto_rows struct pg_rows *rows = NULL;
-	struct session found;
 	const struct query q = { SELECT FROM "WHERE id = $1", PG_PARAMS(pg_uuid(id)) };
 
 	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
 		return -1;
 	if (pg_rows_count(rows) == 0)
 		return err_set(e, STORE_NOT_FOUND, "there is no session %s", id->text);
-	if (decode(rows, 0, &found, e) < 0)
+	return decode(rows, 0, ret, e);
+}
+
+int session_each(struct store *s, const struct uuid *tenant, const struct session_ids *ids,
+                 void (*fn)(void *ctx, const struct session *row), void *ctx, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	char list[SESSION_IDS_MAX * sizeof(ids->ids[0].text) + 2] = "{";
+	const struct query q = { SELECT FROM "WHERE id = ANY($1::uuid[])",
+		                 PG_PARAMS(pg_text(list)) };
+	struct session row;
+	size_t len = 1;
+
+	for (size_t i = 0; i < ids->n; i++)
+		len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%s", i ? "," : "",
+		                        ids->ids[i].text);
+	(void)snprintf(list + len, sizeof(list) - len, "}");
+	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
 		return -1;
-	*ret = found;
+	for (int i = 0; i < pg_rows_count(rows); i++) {
+		if (decode(rows, i, &row, e) < 0)
+			return -1;
+		fn(ctx, &row);
+	}
 	return 0;
 }
 

@@ -83,8 +83,21 @@ struct session_fork {
 int session_fork(struct store *s, const struct uuid *tenant, const struct session_fork *fork,
                  struct session *io, struct err *e) must_check;
 
+/* *ret is not to be looked at when it fails. */
 int session_get(struct store *s, const struct uuid *tenant, const struct uuid *id,
                 struct session *ret, struct err *e) must_check;
+
+#define SESSION_IDS_MAX 16
+
+struct session_ids {
+	struct uuid ids[SESSION_IDS_MAX];
+	size_t n;
+};
+
+/* Calls fn once for each of these that there is, in any order. */
+int session_each(struct store *s, const struct uuid *tenant, const struct session_ids *ids,
+                 void (*fn)(void *ctx, const struct session *row), void *ctx, struct err *e)
+	must_check;
 
 /* Where a page of the list begins: rows strictly older than (updated_ms, id); zero updated_ms =
  * newest. */
