@@ -20,6 +20,7 @@ from figures import table
 from rows import ALL, Scale, about
 import rows_http  # noqa: F401
 import rows_sandbox  # noqa: F401
+import rows_steps  # noqa: F401
 import rows_tenants  # noqa: F401
 import rows_turns  # noqa: F401
 

@@ -9,7 +9,7 @@
  *   DATABASE ROLE PARAMETERS\n  LENGTH\n SQL \n  and for each parameter LENGTH\n VALUE \n
  *
  * where the length -1 stands for a null.  Everything is read before the clock starts.
- * Statements of one database run on one connection, which stays open.
+ * Statements of one database run on one connection, which stays open, and are prepared there.
  */
 #include "bench/net.h"
 #include "common/clock.h"
@@ -20,6 +20,7 @@
 
 #define CONNECTIONS 8
 #define PARAMETERS  32
+#define TEXTS       256
 
 static struct connection {
 	char database[64], role[64];
@@ -28,6 +29,7 @@ static struct connection {
 
 struct statement {
 	PGconn *on;
+	char name[16]; /* prepared on that connection; "" = it takes no parameters and is sent */
 	char *sql;
 	int n;
 	char *values[PARAMETERS];
@@ -68,6 +70,36 @@ static char *read_value(void)
 	return value;
 }
 
+/* As a program does that knows what it will ask; before the clock starts. */
+static void prepare(struct statement *s)
+{
+	static struct {
+		PGconn *on;
+		char *sql;
+	} known[TEXTS];
+	PGresult *result;
+	int i = 0;
+
+	while (known[i].sql && (known[i].on != s->on || strcmp(known[i].sql, s->sql) != 0))
+		if (++i == TEXTS)
+			die("more than %d statements", TEXTS);
+	(void)snprintf(s->name, sizeof(s->name), "s%d", i);
+	if (known[i].sql)
+		return;
+	known[i].on = s->on;
+	known[i].sql = strdup(s->sql);
+	result = PQprepare(s->on, s->name, s->sql, s->n, NULL);
+	if (PQresultStatus(result) != PGRES_COMMAND_OK)
+		die("%s: %s", s->sql, PQresultErrorMessage(result));
+	PQclear(result);
+}
+
+static bool is_frame(const char *sql)
+{
+	return strcmp(sql, "BEGIN") == 0 || strcmp(sql, "COMMIT") == 0 ||
+	       strcmp(sql, "ROLLBACK") == 0;
+}
+
 static void read_statement(const char *dir, struct statement *s)
 {
 	char line[256], *database, *role, *n;
@@ -83,14 +115,19 @@ static void read_statement(const char *dir, struct statement *s)
 		die("%d parameters", s->n);
 	s->on = connect_to(dir, database, role);
 	s->sql = read_value();
+	if (!s->sql)
+		die("a statement without text");
 	for (int i = 0; i < s->n; i++)
 		s->values[i] = read_value();
+	if (!is_frame(s->sql))
+		prepare(s);
 }
 
 static void execute(const struct statement *s)
 {
-	PGresult *result = PQexecParams(s->on, s->sql, s->n, NULL, (const char *const *)s->values,
-	                                NULL, NULL, 1);
+	const char *const *values = (const char *const *)s->values;
+	PGresult *result = s->name[0] ? PQexecPrepared(s->on, s->name, s->n, values, NULL, NULL, 1)
+	                              : PQexec(s->on, s->sql);
 	ExecStatusType status = PQresultStatus(result);
 
 	if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)

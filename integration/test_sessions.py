@@ -578,3 +578,32 @@ def test_a_full_database_says_so_and_deleting_makes_room(make_daemon):
         acme.call("DELETE", f"/v1/sessions/{session}", status=204)
     assert acme.run(acme.session(), "room again").text == "room again"
     assert daemon.stop() == 0
+
+
+def test_sessions_that_are_asked_for_at_once_are_told_apart(cloister):
+    """Reads that wait together are answered by one query: each gets its own, in any mixture."""
+    client, other = cloister.client("acme"), cloister.client("globex")
+    own = [client.session(model="demo", title=f"number {i}") for i in range(6)]
+    wanted = [(f"/v1/sessions/{s}", 200, f"number {i}") for i, s in enumerate(own)]
+    wanted += [(f"/v1/sessions/{other.session(model='demo')}", 404, "session_not_found"),
+               (f"/v1/sessions/{uuid.uuid4()}", 404, "session_not_found"),
+               ("/v1/sessions/x", 404, "session_not_found"),
+               (f"/v1/sessions/{own[0]}?a=b", 400, "invalid_query")]
+    faults = []
+
+    def read_round(first):
+        connection = client.connect()
+        for i in range(60):
+            path, status, word = wanted[(first + i) % len(wanted)]
+            answer = client.request("GET", path, connection=connection)
+            told = answer.code if status >= 400 else answer.json["title"]
+            if (answer.status, told) != (status, word):
+                faults.append((path, answer))
+        connection.close()
+
+    threads = [threading.Thread(target=read_round, args=(i,)) for i in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults, faults[:3]

@@ -37,18 +37,38 @@ static void note(const struct http_request *req, struct http_response *res, void
 	pthread_mutex_unlock(&gate);
 }
 
-static const struct http_route noted = { "GET", "/", note, 0 };
+static char sizes[64]; /* of what was answered together, a digit each */
 
-static struct http_exchange exchanges[16];
+static void note_all(const struct http_request *const *reqs, struct http_response *const *res,
+                     size_t n, void *ctx)
+{
+	(void)res;
+	pthread_mutex_lock(&order_lock);
+	sizes[strlen(sizes)] = "0123456789abcdefg"[n];
+	pthread_mutex_unlock(&order_lock);
+	for (size_t i = 0; i < n; i++)
+		note(reqs[i], res[i], ctx);
+}
+
+static const struct http_route noted = { "GET", "/", note, 0 };
+static const struct http_route together = { "GET", "/t", note, 0, note_all };
+
+static struct http_exchange exchanges[32];
 static size_t used;
 
-static enum worker_answer submit(struct worker_pool *p, const struct uuid *party)
+static enum worker_answer submit_to(struct worker_pool *p, const struct uuid *party,
+                                    const struct http_route *route)
 {
 	struct http_exchange *ex = &exchanges[used++];
 
-	*ex = (struct http_exchange){ .server = &nobody, .route = &noted };
+	*ex = (struct http_exchange){ .server = &nobody, .route = route };
 	ex->req.path = party == A ? "A" : "B";
 	return worker_submit(p, party, ex);
+}
+
+static enum worker_answer submit(struct worker_pool *p, const struct uuid *party)
+{
+	return submit_to(p, party, &noted);
 }
 
 static struct worker_pool *start(unsigned int threads, unsigned int max_queued, bool shares)
@@ -60,6 +80,7 @@ static struct worker_pool *start(unsigned int threads, unsigned int max_queued, 
 	nobody.done = NULL;
 	nobody.done_tail = &nobody.done;
 	memset(order, 0, sizeof(order));
+	memset(sizes, 0, sizeof(sizes));
 	begun = 0;
 	used = 0;
 	assert_int_equal(worker_start(&conf, &p, &e), 0);
@@ -163,6 +184,49 @@ static void test_without_shares(void **state)
 	stop(p);
 }
 
+/* Two of a party run, each alone; what came meanwhile comes together, up to the bound. */
+static void test_together(void **state)
+{
+	struct worker_pool *p = start(8, 32, true);
+
+	(void)state;
+	pthread_mutex_lock(&gate);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(submit_to(p, A, &together), WORKER_TAKEN);
+		wait_for(&begun, i + 1);
+	}
+	for (int i = 0; i < HTTP_BATCH_MAX + 3; i++)
+		assert_int_equal(submit_to(p, A, &together), WORKER_TAKEN);
+	nap(50);
+	assert_int_equal(begun, 2);
+	assert_int_equal(submit_to(p, B, &together), WORKER_TAKEN);
+	wait_for(&begun, 3);
+	pthread_mutex_unlock(&gate);
+	wait_for(&begun, HTTP_BATCH_MAX + 6);
+	stop(p);
+	/* Alone, one goes to the handler of one. */
+	assert_int_equal(strlen(sizes), 2);
+	assert_non_null(strchr(sizes, 'g'));
+	assert_non_null(strchr(sizes, '3'));
+}
+
+/* Another route in between is neither part of it nor overtaken. */
+static void test_together_in_order(void **state)
+{
+	struct worker_pool *p = start(1, 16, true);
+
+	(void)state;
+	pthread_mutex_lock(&gate);
+	assert_int_equal(submit(p, A), WORKER_TAKEN);
+	wait_for(&begun, 1);
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(submit_to(p, A, i == 2 ? &noted : &together), WORKER_TAKEN);
+	pthread_mutex_unlock(&gate);
+	wait_for(&begun, 7);
+	stop(p);
+	assert_string_equal(sizes, "23");
+}
+
 /* -- the server ---------------------------------------------------------------------------- */
 
 static void handle_slow(const struct http_request *req, struct http_response *res, void *ctx)
@@ -249,6 +313,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_shares),         cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_turns),          cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_together),       cmocka_unit_test(test_together_in_order),
 		cmocka_unit_test(test_without_shares), cmocka_unit_test(test_a_greedy_tenant),
 	};
 

@@ -223,10 +223,10 @@ _Static_assert(PG_PARAMS_MAX <= 32, "a bit for each");
 
 static int fill(struct values *v, const struct pg_param *params, size_t n, struct err *e)
 {
-	if (n > PG_PARAMS_MAX)
-		return err_set(e, STORE_CORRUPT, "%zu parameters are too many", n);
 	v->n = (int)n;
 	v->bytes = 0;
+	if (n > PG_PARAMS_MAX)
+		return err_set(e, STORE_CORRUPT, "%zu parameters are too many", n);
 	for (size_t i = 0; i < n; i++) {
 		const struct pg_param *p = &params[i];
 
