@@ -97,14 +97,15 @@ class Database:
         return output_of(*self.command("psql", *self.of_tenant(name), "-XqAt", "-v",
                                        "ON_ERROR_STOP=1", "-c", text))
 
-    def bench(self, name, sql, seconds, connections):
-        """Transactions in a second of this statement, prepared, from one thread."""
-        path = f"{self.daemon.var}/bench.sql"
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(sql + "\n")
-        os.chmod(path, 0o644)
-        words = ["-n", "-M", "prepared", "-f", path, "-T", str(seconds), "-c", str(connections),
-                 "-j", "1"]
+    def bench(self, name, statements, seconds, connections):
+        """How many of these are executed in a second, prepared, from one thread."""
+        words = ["-n", "-M", "prepared", "-T", str(seconds), "-c", str(connections), "-j", "1"]
+        for i, sql in enumerate(statements):
+            path = f"{self.daemon.var}/bench-{i}.sql"
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(sql + "\n")
+            os.chmod(path, 0o644)
+            words += ["-f", path]
         output = output_of(*self.command("pgbench", *self.of_tenant(name), *words))
         return float(re.search(r"^tps = ([\d.]+)", output, re.MULTILINE)[1])
 

@@ -8,7 +8,7 @@ from peers import Database, nginx, wrk
 from place import finish, memory, settled, tool
 from rows import measure
 
-CONNECTIONS = 16
+CONNECTIONS, SESSIONS = 16, 32
 
 
 @measure("healthz")
@@ -36,20 +36,31 @@ def select_of(database, client, path):
     return sql
 
 
+def write_rounds(daemon, asked):
+    """A file for wrk that goes round these sessions, (tenant, id) each."""
+    path = f"{daemon.var}/rounds-{len(asked)}"
+    with open(path, "w", encoding="utf-8") as f:
+        for name, session in asked:
+            f.write(f"{daemon.tenants[name].token} /v1/sessions/{session}\n")
+    return path
+
+
 @measure("get")
 def get(place, scale):
     """A session by its id against pgbench with the same SELECT, as many connections"""
     rows = []
     with place.cloister() as daemon:
         client, database = daemon.client("acme"), Database(daemon)
-        path = f"/v1/sessions/{client.session(model='demo')}"
-        sql = select_of(database, client, path)
-        token = daemon.tenants["acme"].token
+        sessions = [client.session(model="demo") for _ in range(SESSIONS)]
+        one = select_of(database, client, f"/v1/sessions/{sessions[0]}")
+        statements = [one.replace(sessions[0], s) for s in sessions]
+        rounds = write_rounds(daemon, [("acme", s) for s in sessions])
         for connections in (CONNECTIONS, 4):
             ours, theirs = [], []
             for _ in range(scale(7, 2)):
-                theirs.append(database.bench("acme", sql, scale(2, 1), connections))
-                ours.append(wrk(daemon.port, path, scale(2, 1), connections, token)["rate"])
+                theirs.append(database.bench("acme", statements, scale(2, 1), connections))
+                ours.append(wrk(daemon.port, seconds=scale(2, 1), connections=connections,
+                                rounds=rounds)["rate"])
             rows.append(Row(f"`GET /v1/sessions/{{id}}`, {connections} connections",
                             Series("cloisterd", "/s", ours),
                             Series("pgbench, prepared", "/s", theirs),

@@ -3,16 +3,9 @@
 from figures import Goal, Row, Series
 from peers import wrk
 from rows import measure
+from rows_http import SESSIONS, write_rounds
 
 CONNECTIONS = 40
-
-
-def write_rounds(daemon, names, sessions):
-    path = f"{daemon.var}/rounds-{len(names)}"
-    with open(path, "w", encoding="utf-8") as f:
-        for name in names:
-            f.write(f"{daemon.tenants[name].token} /v1/sessions/{sessions[name]}\n")
-    return path
 
 
 def compare(place, scale, connections):
@@ -21,9 +14,11 @@ def compare(place, scale, connections):
     ours, theirs = [], []
     options = {"max_db_connections": connections} if connections else {}
     with place.cloister(names, **options) as daemon:
-        sessions = {n: daemon.client(n).session(model="demo") for n in names}
-        many = write_rounds(daemon, names, sessions)
-        one = write_rounds(daemon, names[:1], sessions)
+        first = daemon.client(names[0])
+        many = write_rounds(daemon, [(n, daemon.client(n).session(model="demo"))
+                                     for n in names])
+        one = write_rounds(daemon, [(names[0], first.session(model="demo"))
+                                    for _ in range(SESSIONS)])
         for rounds in (many, one):
             wrk(daemon.port, seconds=scale(4, 1), connections=CONNECTIONS, rounds=rounds)
         for _ in range(scale(5, 2)):
