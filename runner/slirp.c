@@ -22,7 +22,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define READY_TIMEOUT_MS 5000
+#define READY_TIMEOUT_MS 20000 /* a few ms, unless the machine has far more to do than it can */
 #define FDS_MAX          ((rlim_t)2 * CELL_CONNECTIONS) /* one a connection, and some for itself */
 
 /* Places of the descriptors in the helper. */
