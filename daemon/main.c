@@ -160,6 +160,7 @@ static struct launcher_conf launcher_of(const struct options *o)
 		.runsc = o->runsc,
 		.slirp4netns = o->slirp4netns,
 		.postgres_bin = o->postgres_bin,
+		.db_connections = o->max_db_connections,
 		.boundary = o->boundary,
 		.host = o->host,
 		.host_addresses = o->host_addresses.v,

@@ -148,7 +148,7 @@ static const struct option_row rows[] = {
 	       .help = "how long a request may take to arrive"),
 	NUMBER("max-failed-attempts", "N", max_failed_attempts, 1, 1000000, "120",
 	       .help = "wrong tokens from one address in a minute; 429 too_many_attempts beyond"),
-	NUMBER("max-db-connections", "N", max_db_connections, 4, 200, "16",
+	NUMBER("max-db-connections", "N", max_db_connections, 4, 1000, "16",
 	       .help = "connections to PostgreSQL, over all tenants"),
 	NUMBER("max-tenant-database-mb", "MB", max_tenant_database_mb, 16, 1048576, "1024",
 	       .help = "largest database of a tenant, in MiB; 507 tenant_storage_full beyond"),

@@ -130,7 +130,7 @@ static const struct {
 	{ "max-queued-bytes", 16777216, 1073741824, offsetof(struct options, max_queued_bytes) },
 	{ "max-waiting-turns-per-tenant", 1, 4096,
 	  offsetof(struct options, max_waiting_turns_per_tenant) },
-	{ "max-db-connections", 4, 200, offsetof(struct options, max_db_connections) },
+	{ "max-db-connections", 4, 1000, offsetof(struct options, max_db_connections) },
 	{ "max-tenant-database-mb", 16, 1048576, offsetof(struct options, max_tenant_database_mb) },
 };
 

@@ -291,3 +291,13 @@ def test_configuration_is_written_anew(make_daemon):
     sql = Sql(daemon)
     assert sql.run("cloister_bootstrap", "cloister", "SELECT 1")[0] != 0
     assert sql.ask("cloister_owner", "cloister", "SHOW archive_mode") == "off"
+
+
+def test_the_database_has_room_for_the_connections_it_is_asked_for(make_daemon):
+    """As many as --max-db-connections says, and some that are just ending."""
+    daemon = make_daemon().start(max_db_connections=300)
+    sql = Sql(daemon)
+    assert sql.ask("cloister_owner", "cloister", "SHOW max_connections") == "320"
+    assert daemon.stop() == 0
+    daemon.start()
+    assert sql.ask("cloister_owner", "cloister", "SHOW max_connections") == "36"

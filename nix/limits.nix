@@ -156,7 +156,7 @@
   maxDbConnections = {
     option = "max-db-connections";
     min = 4;
-    max = 200;
+    max = 1000;
     default = 16;
     text = "Connections to PostgreSQL, over all tenants.";
   };

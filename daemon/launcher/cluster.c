@@ -23,6 +23,7 @@
 #define LOG_MAX        (4 << 20)
 #define READY_MS       60000
 #define PREDECESSOR_MS 30000 /* for one that is shutting down */
+#define ENDING         20    /* connections that PostgreSQL has not yet closed */
 #define LIVE_MS        3000  /* for one that does not look like it */
 
 static void sleep_ms(long ms)
@@ -233,9 +234,10 @@ static int wait_ready(struct cluster *c, int log, off_t since, struct err *e)
 	               READY_MS / 1000, c->dir);
 }
 
-static int start_postmaster(struct cluster *c, const char *postgres, int lock, struct err *e)
+static int start_postmaster(struct cluster *c, const char *postgres, const char *connections,
+                            int lock, struct err *e)
 {
-	const char *const argv[] = { postgres, "-D", c->data_dir, NULL };
+	const char *const argv[] = { postgres, "-D", c->data_dir, "-c", connections, NULL };
 	auto_close int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	auto_close int log = -1;
 	off_t since = 0;
@@ -278,12 +280,14 @@ static int prepare_paths(struct cluster *c, const char *state_dir, struct err *e
 	return 0;
 }
 
-int cluster_start(struct cluster *c, const char *state_dir, const char *postgres_bin, struct err *e)
+int cluster_start_for(struct cluster *c, const char *state_dir, const char *postgres_bin,
+                      unsigned int connections, struct err *e)
 {
 	auto_close int lock = -1;
-	char postgres[4200];
+	char postgres[4200], most[64];
 
 	(void)snprintf(postgres, sizeof(postgres), "%s/postgres", postgres_bin);
+	(void)snprintf(most, sizeof(most), "max_connections=%u", connections + ENDING);
 	if (access(postgres, X_OK) < 0)
 		return err_errno(e, "%s: install PostgreSQL, or name the directory of its programs",
 		                 postgres);
@@ -294,7 +298,7 @@ int cluster_start(struct cluster *c, const char *state_dir, const char *postgres
 	if (check_version(c, postgres, e) < 0 || clear_stale(c, e) < 0 ||
 	    cluster_update(c, postgres, e) < 0)
 		return -1;
-	return start_postmaster(c, postgres, lock, e);
+	return start_postmaster(c, postgres, most, lock, e);
 }
 
 /* True when the postmaster is gone and reaped. */

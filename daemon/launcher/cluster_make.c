@@ -36,7 +36,6 @@ static const char postgresql_conf[] =
 	"unix_socket_directories = '../run'\n"
 	"unix_socket_permissions = 0700\n"
 	"port = 5432\n"
-	"max_connections = 120\n" /* CLUSTER_CONNECTIONS and those that are just ending */
 	"superuser_reserved_connections = 0\n"
 	"max_prepared_transactions = 0\n"
 	"authentication_timeout = 10s\n"

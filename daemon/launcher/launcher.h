@@ -23,8 +23,9 @@ struct launcher_conf {
 	const char *rootfs;
 	const char *runsc;
 	const char *slirp4netns;
-	const char *postgres_bin; /* directory; NULL = no database */
-	const char *boundary;     /* "service" or "development" */
+	const char *postgres_bin;    /* directory; NULL = no database */
+	unsigned int db_connections; /* that the server may open */
+	const char *boundary;        /* "service" or "development" */
 	const char *host; /* where the server listens, for what is printed; NULL = nothing */
 	char *const *host_addresses; /* networks denied to every sandbox */
 	size_t host_address_count;   /* at most LAUNCHER_HOSTS_MAX */

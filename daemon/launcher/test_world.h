@@ -141,9 +141,11 @@ static inline pid_t fork_sleeper(void)
 	return pid;
 }
 
-int cluster_start(struct cluster *c, const char *state_dir, const char *postgres_bin, struct err *e)
+int cluster_start_for(struct cluster *c, const char *state_dir, const char *postgres_bin,
+                      unsigned int connections, struct err *e)
 {
 	(void)state_dir;
+	(void)connections;
 	if (strcmp(postgres_bin, "/missing") == 0)
 		return err_set(e, ENOENT, "no PostgreSQL in /missing");
 	(void)snprintf(c->socket_dir, sizeof(c->socket_dir), "/socket");
