@@ -136,6 +136,8 @@ static const struct option_row rows[] = {
 	NUMBER("max-turn-steps", "N", max_turn_steps, 1, 10000, "256",
 	       .help = "answers of the model in one turn, its child agents' too; one that is "
 	               "not done by then fails"),
+	NUMBER("harness-silence-seconds", "SECONDS", harness_silence_seconds, 1, 86400, "3600",
+	       .help = "a turn fails whose harness says nothing for that long"),
 	NUMBER("max-event-streams", "N", max_event_streams, 1, 65536, "1024",
 	       .help = "event streams open at once"),
 	NUMBER("max-event-streams-per-tenant", "N", max_event_streams_per_tenant, 1, 65536, "256",

@@ -82,6 +82,7 @@ struct options {
 	unsigned int max_waiting_turns_per_tenant;
 	unsigned int max_turn_bytes;
 	unsigned int max_turn_steps;
+	unsigned int harness_silence_seconds;
 	unsigned int max_event_streams;
 	unsigned int max_event_streams_per_tenant;
 	unsigned int event_replay_limit;

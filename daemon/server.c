@@ -188,6 +188,7 @@ static int start_work(struct server *s, struct err *e)
 		.max_waiting_tenant = o->max_waiting_turns_per_tenant,
 		.max_turn_bytes = o->max_turn_bytes,
 		.max_turn_steps = o->max_turn_steps,
+		.harness_silence_ms = o->harness_silence_seconds * 1000,
 		.max_queued_bytes = o->max_queued_bytes,
 		.max_queued_bytes_tenant = o->max_queued_bytes_per_tenant,
 		.proof_ms = PROOF_MS,

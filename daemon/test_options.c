@@ -126,6 +126,7 @@ static const struct {
 	{ "max-request-bytes", 1024, 33554432, offsetof(struct options, max_request_bytes) },
 	{ "max-turn-bytes", 65536, 1073741824, offsetof(struct options, max_turn_bytes) },
 	{ "max-turn-steps", 1, 10000, offsetof(struct options, max_turn_steps) },
+	{ "harness-silence-seconds", 1, 86400, offsetof(struct options, harness_silence_seconds) },
 	{ "request-seconds", 1, 3600, offsetof(struct options, request_seconds) },
 	{ "max-queued-bytes", 16777216, 1073741824, offsetof(struct options, max_queued_bytes) },
 	{ "max-waiting-turns-per-tenant", 1, 4096,

@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/utf8.h"
 #include "guest/fault.h"
 #include "guest/job.h"
 #include "guest/pool.h"
@@ -27,8 +28,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define KILL_MS  2000  /* a tree that lives longer ends the sandbox */
-#define PIPE_MAX 65536 /* what a pipe holds when the kernel does not say */
+#define KILL_MS        2000  /* a tree that lives longer ends the sandbox */
+#define PIPE_MAX       65536 /* what a pipe holds when the kernel does not say */
+#define NAME_MAX_SHOWN 100   /* bytes of a program's name in a failure */
 
 struct exec;
 
@@ -221,8 +223,22 @@ static void exec_fail(struct exec *x, const struct err *e)
 	exec_over(x, result);
 }
 
+/* As a JSON string, cut between characters; what is no text ends it. */
+static void show_program(const struct exec *x, struct buf *out)
+{
+	const char *name = x->options.name;
+	size_t len = strlen(name), shown = 0, n;
+
+	while ((n = utf8_char(name + shown, len - shown)) && shown + n <= NAME_MAX_SHOWN)
+		shown += n;
+	json_write_string(name, shown, out);
+	if (shown < len)
+		buf_adds(out, "...");
+}
+
 static void exec_failed(struct exec *x, const struct report *r)
 {
+	auto_buf struct buf program = BUF_INIT(NAME_MAX_SHOWN * 6 + 8);
 	struct err e = ERR_INIT;
 
 	(void)err_set(&e, r->code, "%s", strerror(r->code));
@@ -235,7 +251,8 @@ static void exec_failed(struct exec *x, const struct report *r)
 	} else {
 		if (r->code == EACCES || r->code == EPERM || r->code == ENOEXEC)
 			e.code = FAULT_NOT_EXECUTABLE;
-		(void)err_wrap(&e, "program");
+		show_program(x, &program);
+		(void)err_wrap(&e, "program %s", program.data ? program.data : "");
 	}
 	exec_fail(x, &e);
 }

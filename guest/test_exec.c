@@ -95,6 +95,43 @@ static void test_failures_are_errors(void **state)
 	guest_end(&g);
 }
 
+/* What a failure says of a program of this name, which is JSON without its quotes. */
+static void expect_named(struct guest *g, const char *name, const char *shown)
+{
+	char request[1000], expected[1000];
+	struct result r;
+
+	(void)snprintf(request, sizeof(request),
+	               "{\"op\":\"exec\",\"cwd\":\"/\",\"argv\":[\"%s\"]}", name);
+	(void)snprintf(expected, sizeof(expected), "program \"%s: No such file or directory",
+	               shown);
+	guest_call(g, request, &r);
+	assert_string_equal(json_str(json_get(json_get(r.exit, "error"), "message")), expected);
+	result_release(&r);
+}
+
+static void test_failures_name_the_program(void **state)
+{
+	char name[104], shown[108];
+	struct guest g;
+
+	(void)state;
+	guest_begin(&g);
+	expect_named(&g, "no-such-program", "no-such-program\"");
+	expect_named(&g, "a\\n\\u001b[1m\\\"", "a\\n\\u001b[1m\\\"\"");
+	memset(name, 'n', 100);
+	name[100] = '\0';
+	(void)snprintf(shown, sizeof(shown), "%s\"", name);
+	expect_named(&g, name, shown);
+	memcpy(name + 100, "n", 2);
+	(void)snprintf(shown, sizeof(shown), "%.100s\"...", name);
+	expect_named(&g, name, shown);
+	memcpy(name + 99, "\xc3\xa9", 3);
+	(void)snprintf(shown, sizeof(shown), "%.99s\"...", name);
+	expect_named(&g, name, shown);
+	guest_end(&g);
+}
+
 /* Nothing of the guest leaks into a process: descriptors, signals, session, variables. */
 static void test_clean_start(void **state)
 {
@@ -490,6 +527,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_output_and_codes),
 		cmocka_unit_test(test_failures_are_errors),
+		cmocka_unit_test(test_failures_name_the_program),
 		cmocka_unit_test(test_clean_start),
 		cmocka_unit_test(test_input),
 		cmocka_unit_test(test_input_beyond_credit),

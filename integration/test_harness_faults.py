@@ -58,8 +58,8 @@ def test_one_that_does_not_begin(acme, home, flags, words):
 
 
 @pytest.mark.parametrize("command,words", [
-    (["no-such-program"], "program"),
-    (["/workspace"], "program"),
+    (["no-such-program"], 'program "no-such-program": No such file'),
+    (["/workspace"], 'program "/workspace": '),
     (["true"], "exit code 0"),
 ], ids=["missing", "directory", "silent"])
 def test_a_command_that_is_no_harness(acme, command, words):
@@ -81,14 +81,52 @@ def test_odd_beginnings(acme, home, flags):
 
 
 def test_one_that_says_nothing(acme, home):
-    """Before it is ready, and when it is given the turn: it has 30 s for each, here at once."""
+    """Before it is ready, and when it is given the turn: it has 30 s for each, here at once.
+
+    Neither another run's lines nor output without lines are a beginning.
+    """
     start = time.monotonic()
     silent = acme.start(open_session(acme, "--silent"), "hi")
     mute = acme.start(open_session(acme, "--mute"), "hi")
-    for turn, code in ((silent, "harness_unavailable"), (mute, "harness_refused")):
+    others = [acme.start(open_session(acme), script(["no_start"], ["speak_as", "another"], step))
+              for step in (["flood", 100000000], ["drone"])]
+    for turn, code in ((silent, "harness_unavailable"),
+                       *((turn, "harness_refused") for turn in (mute, *others))):
         outcome = acme.wait(turn, 90)
         assert outcome.error["code"] == code and "30 s" in outcome.error["message"]
     assert 30 <= time.monotonic() - start
+
+
+def test_silence_in_a_turn_is_bounded(make_daemon):
+    """Pauses below the bound do not add up; beyond it the turn fails and the process is killed."""
+    daemon = make_daemon(("acme",)).start(harness_silence_seconds=4)
+    install(daemon, "acme")
+    client = daemon.client("acme")
+    session = open_session(client)
+    pauses = [step for _ in range(6) for step in (["delta", "."], ["sleep", 1])]
+    outcome = client.run(session, script(*pauses))
+    assert (outcome.status, outcome.text) == ("completed", "......"), outcome
+    before = who(client, session)[0]
+    for step in (["sleep", 3600], ["freeze"], ["drone"]):
+        start = time.monotonic()
+        outcome = client.run(session, script(["stop_heeding"], ["delta", "said"], step))
+        assert time.monotonic() - start >= 4
+        assert (outcome.status, outcome.error["code"]) == ("failed", "harness_silent"), outcome
+        assert "nothing for 4 s" in outcome.error["message"]
+        now, served = who(client, session)
+        assert now != before and served == 1, "the process was not killed"
+        before = now
+
+
+def test_the_time_of_a_person_is_no_silence(make_daemon):
+    daemon = make_daemon(("acme",)).start(harness_silence_seconds=1)
+    install(daemon, "acme")
+    client = daemon.client("acme")
+    turn = client.start(open_session(client), script(["ask", question()]))
+    request = asked(client, turn)
+    time.sleep(3)
+    client.call("POST", f"/v1/requests/{request['id']}/resolve", {"decision": "a"}, 200)
+    assert client.wait(turn).status == "completed"
 
 
 def test_one_that_refuses_the_turn(acme, home):

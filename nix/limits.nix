@@ -110,6 +110,13 @@
     default = 256;
     text = "Answers of the model in one turn, its child agents' too; one that is not done by then fails.";
   };
+  harnessSilenceSeconds = {
+    option = "harness-silence-seconds";
+    min = 1;
+    max = 86400;
+    default = 3600;
+    text = "A turn fails whose harness says nothing for that long, in seconds.";
+  };
   maxEventStreams = {
     option = "max-event-streams";
     min = 1;

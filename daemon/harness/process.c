@@ -86,13 +86,15 @@ enum process_event process_next(struct process *p, const struct cancel *cancel,
 {
 	enum process_event event;
 
-	for (;;) {
+	for (bool looked = false;; looked = true) {
 		if (cancel && cancel_fired(cancel))
 			return PROCESS_CANCELLED;
 		if (cut_line(p, &event))
 			return event;
 		if (p->ended)
 			return PROCESS_ENDED;
+		if (looked && deadline_ms && !clock_left_ms(deadline_ms))
+			return PROCESS_TIMEOUT; /* there is output, but no end of a line in it */
 		refill(p);
 		if (p->unread.len || p->ended)
 			continue;

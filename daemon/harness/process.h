@@ -20,6 +20,7 @@ enum harness_code {
 	HARNESS_ENDED,                                /* by itself, in the middle of something */
 	HARNESS_LIMIT,       /* the tenant has as many as it may, and all are at work */
 	HARNESS_REFUSED,     /* it did not begin what it was given */
+	HARNESS_SILENT,      /* it said nothing for too long */
 	HARNESS_INTERRUPTED, /* the daemon ended, or lost it, while it worked */
 };
 

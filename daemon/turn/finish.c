@@ -153,6 +153,7 @@ static const struct failure {
 	{ HARNESS_ENDED, "harness_ended", NULL },
 	{ HARNESS_LIMIT, "harness_limit", NULL },
 	{ HARNESS_REFUSED, "harness_refused", NULL },
+	{ HARNESS_SILENT, "harness_silent", NULL },
 	{ HARNESS_INTERRUPTED, "harness_interrupted", NULL },
 	{ STORE_TENANT_FULL, "tenant_storage_full", NULL },
 	{ 0, "internal_error", "the server failed; its log names the cause beside this turn's id" },

@@ -155,6 +155,23 @@ static enum round not_begun(struct run *r, struct err *e)
 	return ROUND_FAILED;
 }
 
+/* What it had said is kept; what it does instead of speaking is ended with it. */
+static enum round silent(struct run *r, struct err *e)
+{
+	r->harness->fate = FATE_DROP;
+	harness_save(r);
+	(void)err_set(e, HARNESS_SILENT,
+	              "the harness said nothing for %u s (--harness-silence-seconds)",
+	              r->conf->harness_silence_ms / 1000);
+	return ROUND_FAILED;
+}
+
+static void await_line(struct run *r)
+{
+	if (r->harness->started)
+		r->harness->deadline = clock_mono_ms() + r->conf->harness_silence_ms;
+}
+
 static int send_cancel(const struct run *r, struct harness_run *h)
 {
 	auto_buf struct buf line = BUF_INIT(500);
@@ -215,18 +232,30 @@ static enum round cancelled(struct run *r, struct err *e)
 	return err_set(e, SANDBOX_CANCELLED, "cancelled"), ROUND_FAILED;
 }
 
+/* Many lines are no reason to let one go on that does not begin. */
+static enum process_event hear(const struct run *r)
+{
+	const struct harness_run *h = r->harness;
+
+	return clock_left_ms(h->deadline)
+	               ? process_next(harness_process(h->resident), &r->job->cancel, h->deadline)
+	               : PROCESS_TIMEOUT;
+}
+
 static enum round next(struct run *r, struct err *e)
 {
-	struct harness_run *h = r->harness;
+	enum round round;
 
-	switch (process_next(harness_process(h->resident), &r->job->cancel,
-	                     h->started ? 0 : h->deadline)) {
+	switch (hear(r)) {
 	case PROCESS_LINE:
-		return harness_line(r, e);
+		round = harness_line(r, e);
+		await_line(r);
+		return round;
 	case PROCESS_TOO_LONG:
+		await_line(r);
 		return harness_tell_skipped(r, e) ? ROUND_FAILED : ROUND_AGAIN;
 	case PROCESS_TIMEOUT:
-		return not_begun(r, e);
+		return r->harness->started ? silent(r, e) : not_begun(r, e);
 	case PROCESS_CANCELLED:
 		return cancelled(r, e);
 	case PROCESS_ENDED:
@@ -241,8 +270,10 @@ static enum round do_round(struct run *r, struct err *e)
 
 	if (!r->harness)
 		return begin(r, e);
-	if (r->harness->asking.seq)
+	if (r->harness->asking.seq) {
+		await_line(r); /* it was the person who was waited for */
 		return harness_answered(r, e);
+	}
 	do
 		round = next(r, e);
 	while (round == ROUND_AGAIN);

@@ -49,7 +49,7 @@ struct harness_run {
 	bool told; /* that it is cancelled */
 	bool seq_warned;
 	bool in_round;     /* "agent.turn.started" was said */
-	uint64_t deadline; /* monotonic ms; for "start" */
+	uint64_t deadline; /* monotonic ms; for "start", and then for the next line */
 	int64_t seq;       /* of the newest line */
 	uint32_t lines;    /* read so far */
 	uint32_t next;     /* seq of the next item */

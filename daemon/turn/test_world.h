@@ -29,6 +29,7 @@ static const struct turns_conf usual = {
 	.max_queued_bytes_tenant = 1 << 24,
 	.max_turn_bytes = 1 << 24,
 	.max_turn_steps = 256,
+	.harness_silence_ms = 60000,
 	.proof_ms = 20000,
 };
 

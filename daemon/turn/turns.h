@@ -47,9 +47,10 @@ struct turns_conf {
 	unsigned int max_waiting_tenant; /* for a person */
 	size_t max_queued_bytes;         /* inputs of turns that have not begun */
 	size_t max_queued_bytes_tenant;
-	size_t max_turn_bytes;       /* of what is said and done in one turn */
-	unsigned int max_turn_steps; /* answers of the model in one turn */
-	unsigned int proof_ms;       /* how long a turn waits for the end of an earlier sandbox */
+	size_t max_turn_bytes;           /* of what is said and done in one turn */
+	unsigned int max_turn_steps;     /* answers of the model in one turn */
+	unsigned int harness_silence_ms; /* between two lines of a harness in a turn; not 0 */
+	unsigned int proof_ms; /* how long a turn waits for the end of an earlier sandbox */
 };
 
 struct turns;

@@ -120,6 +120,12 @@ class Run:
             self.check()
             self.log("flood " + "x" * 500)
 
+    def drone(self):
+        """Output without an end of a line."""
+        while True:
+            self.check()
+            write(b"x" * 1000)
+
     def number(self, seq):
         self.seq = seq - 1
 
