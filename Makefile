@@ -8,6 +8,7 @@
 #   make asan-short, tsan-short   all unit tests of these, and a way through every folder
 #   make check-vm  install it in virtual machines with systemd, and test it there
 #   make check-vm-long  the same with the tests that take long
+#   make check-chaos  break one thing after the other under load (ROUNDS=100, SEED=N)
 #   make fuzz      every reader of foreign bytes against SECONDS=20 of invented ones
 #   make bench     measure, side by side with the tools it competes with (ROWS="name ...", SHORT=1)
 #   make lint      everything static        make format   rewrite in house style
@@ -48,7 +49,7 @@ warn := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-st
 harden := -fstack-protector-strong -fstack-clash-protection -fcf-protection \
 	-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
 # These install what is missing first, a compiler too, and then call make again.
-front := prepare demo run check asan asan-short tsan tsan-short bench lint check-vm check-vm-long fuzz
+front := prepare demo run check asan asan-short tsan tsan-short bench lint check-vm check-vm-long check-chaos fuzz
 building := $(filter-out $(front) clean format unit,$(or $(MAKECMDGOALS),all))
 ifeq ($(findstring clang,$(if $(building),$(shell $(CC) --version))),)
 warn += -Wjump-misses-init -Wlogical-op -Wduplicated-cond -Wduplicated-branches
@@ -88,6 +89,10 @@ run: prepare
 	$Q$(MAKE) --no-print-directory all && exec scripts/run $B
 check: prepare
 	$Q$(MAKE) --no-print-directory -j$$(nproc) all tests && scripts/check $B
+ROUNDS ?= 100
+check-chaos: prepare
+	$Q$(MAKE) --no-print-directory all && \
+		scripts/check-chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $B
 asan asan-short:
 	$Qscripts/prepare all --test
 	$Q$(MAKE) --no-print-directory -j$$(nproc) VARIANT=asan all tests && \

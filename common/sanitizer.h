@@ -7,6 +7,8 @@
 #ifndef COMMON_SANITIZER_H
 #define COMMON_SANITIZER_H
 
+#include <stddef.h>
+
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED_ADDRESSES 1
 #elif defined(__has_feature)
@@ -33,6 +35,9 @@
 
 /* ThreadSanitizer starts one in every process that was forked, and it cannot be ended. */
 #define SANITIZER_OWN_THREADS SANITIZED_THREADS
+
+/* What its runtime takes of a thread's stack, in bytes: thread-local storage, larger frames. */
+#define SANITIZER_STACK (SANITIZED ? (size_t)1 << 20 : (size_t)0)
 
 #if SANITIZED_ADDRESSES
 #include <sanitizer/lsan_interface.h>

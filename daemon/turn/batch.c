@@ -1,6 +1,7 @@
 #include "daemon/turn/batch.h"
 
 #include "common/buf.h"
+#include "common/sanitizer.h"
 
 #include "daemon/turn/calls.h"
 #include "daemon/turn/questions.h"
@@ -67,7 +68,7 @@ static void begin_slot(struct slot *s)
 	pthread_attr_t attr;
 
 	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, BATCH_STACK);
+	pthread_attr_setstacksize(&attr, BATCH_STACK + SANITIZER_STACK);
 	s->threaded = pthread_create(&s->thread, &attr, run_slot, s) == 0;
 	pthread_attr_destroy(&attr);
 }

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/sanitizer.h"
 #include "daemon/turn/queue.h"
 
 #include <errno.h>
@@ -175,7 +176,7 @@ static struct cancelling *begin(struct turns *ts, const struct uuid *tenant, con
 		                  .began_ms = clock_mono_ms(),
 		                  .refs = 2 };
 	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, CANCEL_STACK);
+	pthread_attr_setstacksize(&attr, CANCEL_STACK + SANITIZER_STACK);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	rc = pthread_create(&thread, &attr, cancel_main, c);
 	pthread_attr_destroy(&attr);

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/sanitizer.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -262,7 +263,7 @@ static bool start_job(struct turns *ts, struct job *job)
 	ts->running++;
 	job->place = JOB_RUNNING;
 	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, TURN_STACK);
+	pthread_attr_setstacksize(&attr, TURN_STACK + SANITIZER_STACK);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	rc = pthread_create(&thread, &attr, job_thread, job);
 	pthread_attr_destroy(&attr);

@@ -8,11 +8,9 @@ which codes turns may fail meanwhile. All else is a finding.
 import contextlib
 import json
 import os
-import resource
 import signal
 import socket
 import time
-
 import uuid
 
 from chaos.clerk import MOODS
@@ -186,7 +184,8 @@ class Descriptors(Fault):
         self.pid = self.victims(self.variant)[0].pid
         used = {int(fd) for fd in os.listdir(f"/proc/{self.pid}/fd")}
         free = next(fd for fd in range(1 << 20) if fd not in used)
-        self.limits = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
+        with open(f"/proc/{self.pid}/limits", encoding="ascii") as f:
+            self.limits = next(line for line in f if line.startswith("Max open")).split()[3:5]
         self.limit(free + self.chance.choice((0, 0, 1, 2, 3)))
 
     def limit(self, soft):

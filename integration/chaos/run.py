@@ -119,6 +119,7 @@ class Chaos:
         known, starts = self.ledger.accepted, self.unit.starts
         self.load.go_on()
         time.sleep(chance.uniform(0.3, 1.5))
+        self.checker.marks_of_unfinished_work()
         self.unit.may_end = fault.may_end
         began = time.monotonic()
         self.ledger.interruptions.append((began, float("inf")))

@@ -83,6 +83,7 @@ def test_a_memory_hog(service, acme):
         expect_reason(acme, (quiet, hog), events, "oom")
 
 
+@pytest.mark.long
 def test_too_many_tasks_of_the_host(service, acme):
     """The limit around a sandbox, made narrower than its own: that ends it, by name."""
     with undisturbed(service), acme.events() as events:
@@ -134,6 +135,7 @@ def usage(path):
     return int(read(path).split("usage_usec ")[1].split()[0]) / 1e6
 
 
+@pytest.mark.long
 def test_four_tenants_want_more_than_there_is(service):
     """Each within its own limit, together beyond the unit's: sandboxes end, nothing else."""
     service.limit(memoryMiB=320)
