@@ -19,7 +19,6 @@ enum order {
 	ORDER_KILL,    /* kill the whole tree; ignored when there is none */
 };
 
-
 enum report_type {
 	REPORT_FAILED = 1, /* nothing was run: stage and code; the supervisor is free */
 	REPORT_ENDED,      /* the process ended: status, survivors; free when gone */

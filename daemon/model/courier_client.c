@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-
 /* 0 when fd has one of the events. */
 static int wait_for(int fd, short events, const struct courier_wait *w, struct err *e)
 {
