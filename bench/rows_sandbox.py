@@ -81,12 +81,33 @@ def warm_exec(place, scale):
 # -- many ---------------------------------------------------------------------------------
 
 
-def weigh(daemon):
-    """KiB of all sandboxes: the proportional set sizes of what is below their runners."""
+def boxes(daemon):
+    """The processes of every sandbox: its runner and what is below."""
     runners = [p for p in daemon.tree() if p.name == "cloister-runner" and
                p.parent == daemon.main_pid()]
-    total = sum(memory(p.pid) for r in runners for p in [r, *descendants(r.pid)])
-    return total, len(runners)
+    return [[r, *descendants(r.pid)] for r in runners]
+
+
+def weigh(found):
+    """KiB of them: their proportional set sizes."""
+    return sum(memory(p.pid) for box in found for p in box)
+
+
+def processor_time(found):
+    """Milliseconds that they have used."""
+    total = 0
+    for process in (p for box in found for p in box):
+        rest = process.read("stat").rpartition(")")[2].split()
+        total += sum(map(int, rest[11:13])) if rest else 0
+    return total * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def idle_share(found, seconds):
+    """What each of them uses of a processor while nobody asks anything of it, in percent."""
+    before, begin = processor_time(found), time.monotonic()
+    time.sleep(seconds)
+    took = (time.monotonic() - begin) * 1000
+    return (processor_time(found) - before) / took / len(found) * 100
 
 
 @measure("density")
@@ -94,19 +115,23 @@ def density(place, scale):
     """Sandboxes in a GiB, and tenants that each start one and run one command"""
     count, weighed = scale(200, 12), scale(50, 6)
     names = [f"t{i}" for i in range(count)]
-    with place.cloister(names, max_active_sandboxes=4096, max_running_turns=4,
+    with place.cloister(names, max_active_sandboxes=4096, max_running_turns=2,
+                        max_queued_turns=1024,
                         sandbox_idle_seconds=3600) as daemon:
         clients = [daemon.client(name) for name in names]
         sessions = [c.session(model="demo") for c in clients]
         took = start_all(clients[:weighed], sessions[:weighed])
-        kib, running = settled(lambda: weigh(daemon), 3)
-        assert running == weighed, f"{running} sandboxes run"
+        found = boxes(daemon)
+        assert len(found) == weighed, f"{len(found)} sandboxes run"
+        kib, share = settled(lambda: weigh(found), 3), idle_share(found, scale(10, 1))
         took += start_all(clients[weighed:], sessions[weighed:])
     each = kib / weighed / 1024
     return [Row(f"{weighed} idle sandboxes, proportional memory each",
                 Series("all processes of its runner", "MiB", [each]),
                 note=f"{1024 / each:.0f} in a GiB"),
-            Row(f"{count} tenants start and run one command, 4 at a time",
+            Row(f"{weighed} idle sandboxes, of a processor each",
+                Series("all processes of its runner", "%", [share])),
+            Row(f"{count} tenants start and run one command, 2 at a time",
                 Series("all of them", "s", [took]), note=f"{took / count * 1000:.0f} ms a tenant")]
 
 

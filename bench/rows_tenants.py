@@ -33,7 +33,7 @@ def compare(place, scale, connections):
 def tenants(place, scale):
     """500 tenants in turn, each asked for a session, against one tenant; 40 connections"""
     rows = []
-    for connections in (None, 200):
+    for connections in (None, 600):
         ours, theirs = compare(place, scale, connections)
         rows.append(Row(f"a GET of {scale(500, 20)} tenants in turn, "
                         f"`--max-db-connections {connections or 16}`", ours, theirs, Goal(3)))
