@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from daemon import AS_SERVICE, ENVIRONMENT
+from world import eventually
 
 PSQL = ["psql", "-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1"]
 PERMISSION = ("permission denied", "must be superuser", "must be owner", "must have admin option",
@@ -301,3 +302,20 @@ def test_the_database_has_room_for_the_connections_it_is_asked_for(make_daemon):
     assert daemon.stop() == 0
     daemon.start()
     assert sql.ask("cloister_owner", "cloister", "SHOW max_connections") == "36"
+
+
+def test_the_mark_of_unfinished_turns_stays_a_while_and_goes(sql, cloister):
+    """Turns that follow one another find it set; it is gone when none follows."""
+    client = cloister.client("acme")
+    session = client.session(model="demo")
+
+    def marked():
+        return sql.ask("cloister_owner", "cloister", "SELECT unfinished FROM control.tenant "
+                       f"WHERE id = '{cloister.tenants['acme'].id}'")
+
+    turn = client.start(session, "? go on | yes")
+    client.wait_for(turn, "waiting_for_input")
+    assert marked() == "t"
+    client.cancel(turn)
+    client.wait(turn)
+    eventually(lambda: marked() == "f", 30, "the mark goes")

@@ -60,8 +60,6 @@ bool run_wait_commit(struct job *job, unsigned int *ms)
 
 static void report_end(struct job *job, const struct turn_end *end)
 {
-	struct err e = ERR_INIT;
-
 	turns_end_wait(job);
 	harness_forget_turn(job->turns->harnesses, &job->turn);
 	if (!atomic_exchange(&job->reported, true)) {
@@ -70,8 +68,7 @@ static void report_end(struct job *job, const struct turn_end *end)
 		                                                        : METRIC_CANCELLED);
 		job_publish(job, tell_end_type(end->state), tell_end(end->error_code, end->error));
 	}
-	if (store_settle(job->turns->conf.store, &job->tenant, &e))
-		log_warn("tenant %s: %s (the mark is cleared later)", job->tenant.text, e.text);
+	upkeep_settle_later(job->turns, job->lane);
 }
 
 /* Our own commit, of which we heard nothing, or that of somebody else: report what is there. */

@@ -38,6 +38,7 @@ struct lane {
 	unsigned int waiting;
 	bool ringed;
 	uint64_t doubt_until, doubt_next; /* monotonic ms: ask the store what is unfinished */
+	uint64_t settle_ms; /* monotonic: tell the store that nothing is; 0 = it was told */
 };
 
 struct turns {
@@ -100,6 +101,9 @@ int turns_begin_wait(struct job *job, const struct request *q, struct err *e) mu
 void turns_end_wait(struct job *job);
 
 /* -- upkeep.c -- */
+/* A turn of the tenant has ended: the mark of its unfinished work goes when no other follows. */
+void upkeep_settle_later(struct turns *ts, struct lane *l);
+
 int upkeep_start(struct turns *ts, struct err *e) must_check;
 void upkeep_stop(struct turns *ts);
 

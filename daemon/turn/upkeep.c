@@ -16,6 +16,7 @@
 #define SWEEP_MS   5000  /* between two looks while there is doubt */
 #define LONGEST_MS 60000 /* the wall clock may be set meanwhile */
 #define REQUESTS   100000
+#define SETTLE_MS  3000 /* without another turn's end */
 
 /* -- what nobody works on ---------------------------------------------------------------- */
 
@@ -91,13 +92,13 @@ int upkeep_sweep(struct turns *ts, const struct uuid *tenant, struct err *e)
 {
 	struct sweep s = { ts, tenant, e, 0 };
 	struct request_page page = { NULL, REQUESTS };
-	struct err settle = ERR_INIT;
+	struct err why = ERR_INIT;
 
 	if (turn_each_unfinished(ts->conf.store, tenant, take_up, &s, e) || s.rc ||
 	    request_list(ts->conf.store, tenant, &page, take_up_request, &s, e))
 		return e->code == STORE_NOT_FOUND ? 0 : -1; /* purged: nothing is left to do */
-	if (store_settle(ts->conf.store, tenant, &settle))
-		log_warn("tenant %s: %s", tenant->text, settle.text);
+	if (store_settle(ts->conf.store, tenant, &why))
+		log_warn("tenant %s: %s", tenant->text, why.text);
 	return 0;
 }
 
@@ -152,11 +153,36 @@ static void expire_waiter(struct turns *ts, const struct uuid *tenant, const str
 	pthread_mutex_unlock(&ts->lock);
 }
 
+/* -- marks ------------------------------------------------------------------------------------ */
+
+/*
+ * A mark that is there too long is harmless, and setting and taking it is two commits: so a
+ * tenant whose turns follow one another keeps it.
+ */
+void upkeep_settle_later(struct turns *ts, struct lane *l)
+{
+	pthread_mutex_lock(&ts->lock);
+	if (!l->settle_ms)
+		pthread_cond_signal(&ts->upkeep_due);
+	l->settle_ms = clock_mono_ms() + SETTLE_MS;
+	pthread_mutex_unlock(&ts->lock);
+}
+
+/* Called without the lock; what goes wrong is made good after the next turn. */
+static void settle(struct turns *ts, const struct uuid *tenant)
+{
+	struct err e = ERR_INIT;
+
+	if (store_settle(ts->conf.store, tenant, &e) && e.code != STORE_NOT_FOUND)
+		log_warn("tenant %s: %s (the mark is cleared later)", tenant->text, e.text);
+}
+
 /* -- the thread ----------------------------------------------------------------------------- */
 
 /* What is to be done now, and when there is more to do. */
 struct due {
 	struct lane *sweep;
+	struct lane *settle;
 	struct lane *lane; /* of the waiter */
 	struct waiter waiter;
 	uint64_t wait_ms;
@@ -168,6 +194,10 @@ static void look_at(struct lane *l, uint64_t mono, uint64_t wall, struct due *du
 		due->sweep = l;
 	else if (l->doubt_until && l->doubt_next - mono < due->wait_ms)
 		due->wait_ms = l->doubt_next - mono;
+	if (l->settle_ms && l->settle_ms <= mono)
+		due->settle = l;
+	else if (l->settle_ms && l->settle_ms - mono < due->wait_ms)
+		due->wait_ms = l->settle_ms - mono;
 	for (struct waiter *w = l->waiters; w; w = w->next) {
 		if (!w->expires_ms && !w->stirred)
 			continue;
@@ -190,7 +220,8 @@ static struct due find_due(struct turns *ts)
 	struct due due = { .wait_ms = ts->start_failed ? PAUSE_MS : LONGEST_MS };
 
 	for (size_t i = 0; i < LANES; i++)
-		for (struct lane *l = ts->lanes[i]; l && !due.sweep && !due.lane; l = l->chain)
+		for (struct lane *l = ts->lanes[i]; l && !due.sweep && !due.lane && !due.settle;
+		     l = l->chain)
 			look_at(l, mono, wall, &due);
 	return due;
 }
@@ -222,8 +253,12 @@ static void *upkeep_main(void *arg)
 	pthread_mutex_lock(&ts->lock);
 	while (!ts->closing) {
 		due = find_due(ts);
-		if (due.sweep || due.lane) {
+		if (due.sweep || due.lane || due.settle) {
+			if (due.settle)
+				due.settle->settle_ms = 0;
 			pthread_mutex_unlock(&ts->lock);
+			if (due.settle)
+				settle(ts, &due.settle->tenant);
 			if (due.lane)
 				expire_waiter(ts, &due.lane->tenant, &due.waiter);
 			if (due.sweep)
