@@ -10,6 +10,7 @@
 #   make check-vm-long  the same with the tests that take long
 #   make check-chaos  break one thing after the other under load (ROUNDS=100, SEED=N)
 #   make fuzz      every reader of foreign bytes against SECONDS=20 of invented ones
+#   make cov       which lines the tests run, by folder
 #   make bench     measure, side by side with the tools it competes with (ROWS="name ...", SHORT=1)
 #   make lint      everything static        make format   rewrite in house style
 #   make install   programs, unit, users and directories (DESTDIR, PREFIX=/usr)
@@ -49,7 +50,7 @@ warn := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-st
 harden := -fstack-protector-strong -fstack-clash-protection -fcf-protection \
 	-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
 # These install what is missing first, a compiler too, and then call make again.
-front := prepare demo run check asan asan-short tsan tsan-short bench lint check-vm check-vm-long check-chaos fuzz
+front := prepare demo run check asan asan-short tsan tsan-short bench cov lint check-vm check-vm-long check-chaos fuzz
 building := $(filter-out $(front) clean format unit,$(or $(MAKECMDGOALS),all))
 ifeq ($(findstring clang,$(if $(building),$(shell $(CC) --version))),)
 warn += -Wjump-misses-init -Wlogical-op -Wduplicated-cond -Wduplicated-branches
@@ -65,6 +66,12 @@ c.tsan := -O1 -g -fno-omit-frame-pointer -fsanitize=thread
 l.tsan := $(c.tsan)
 c.fuzz := -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 l.fuzz := -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
+# Counters live in a file that is mapped before main(): a process that is killed, or that may
+# open nothing any more, has counted all the same.
+c.cov := -O1 -g -fprofile-instr-generate=$(abspath $B)/profile/%p%c.profraw -fcoverage-mapping \
+	-mllvm -runtime-counter-relocation -Wno-unused-variable # clang sees no use in a cleanup
+l.cov := -pie $(c.cov)
+lguest.cov := -static-pie $(c.cov)
 # libmicrohttpd must find daemon/http/pages.c before itself.
 link.cloisterd = $(l.$(VARIANT)) -Wl,--export-dynamic-symbol=MHD_queue_response
 link.cloister-runner = $(l.$(VARIANT))
@@ -100,6 +107,9 @@ asan asan-short:
 tsan tsan-short: prepare
 	$Q$(MAKE) --no-print-directory -j$$(nproc) VARIANT=tsan all tests && \
 		scripts/check --threads $(if $(filter %-short,$@),--short) $(BUILD)/tsan
+cov:
+	$Qscripts/prepare all --cov
+	$Q$(MAKE) --no-print-directory -j$$(nproc) VARIANT=cov CC=clang all tests && scripts/cov $(BUILD)/cov
 lint:
 	$Qscripts/prepare packages --lint
 	$Q$(MAKE) --no-print-directory -j$$(nproc) lint-all
@@ -166,7 +176,10 @@ $B/$1: $B/$1.o $(fuzz_shared:%.c=$B/%.o) $(foreach d,$(dirs.$(call fuzz_prog,$1)
 	$$Q$$(CC) $$(l.fuzz) -o $$@ $$^ $$(shell $$(PKG) --libs jansson $(pkgs.$(call fuzz_prog,$1))) -lpthread
 endef
 $(foreach t,$(fuzz_targets),$(eval $(call fuzz_rule,$t)))
+# The log of scripts/fuzz names what was built; "+": with changes.
 fuzz-targets: $(fuzz_targets:%=$B/%)
+	@git describe --always --abbrev=12 --exclude='*' --dirty=+ >$B/fuzz/commit 2>/dev/null || \
+		echo unknown >$B/fuzz/commit
 fuzz:
 	$Qscripts/prepare packages --fuzz
 	$Q$(MAKE) --no-print-directory -j$$(nproc) VARIANT=fuzz CC=clang fuzz-targets && \

@@ -67,6 +67,7 @@ static const struct {
 	{ "0x10", "line 1, column 2: more text after the value" },
 	{ "\"a\nb\"", "line 1, column 3: control character in a string" },
 	{ "\"\x1f\"", "line 1, column 2: control character in a string" },
+	{ "{\"a\x1f\":1}", "line 1, column 4: control character in a string" },
 	{ "\"\\x\"", "line 1, column 3: unknown escape" },
 	{ "\"\\u12g4\"", "line 1, column 2: \\u without four hex digits" },
 	{ "\"\\u12", "line 1, column 2: \\u without four hex digits" },
