@@ -1,0 +1,351 @@
+/*
+ * Bytes of a client, against the real server and libmicrohttpd.  Every request that reaches a
+ * handler must be the one that a strict reader finds at that place of the bytes: what two
+ * readers could take for different requests is what smuggling is made of.
+ */
+#include "fuzz/fuzz.h"
+
+#include "common/buf.h"
+#include "common/fd.h"
+#include "common/log.h"
+#include "daemon/http/http.h"
+#include "daemon/http/target.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SENT_MAX    8192 /* bytes; what they are answered with fits into the socket */
+#define HANDLED_MAX 1024
+#define BODY_MAX    4000
+#define PATIENCE    20000 /* ms */
+
+/* -- what the server hands over ------------------------------------------------------------- */
+
+static struct handled {
+	char *method, *path, *body;
+	size_t body_len;
+} handled[HANDLED_MAX];
+
+static size_t handled_count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void handle(const struct http_request *req, struct http_response *res, void *ctx)
+{
+	(void)ctx;
+	res->content_type = "text/plain";
+	buf_adds(&res->body, "yes");
+	pthread_mutex_lock(&lock);
+	demand(handled_count < HANDLED_MAX);
+	handled[handled_count++] = (struct handled){
+		text_of(req->method, strlen(req->method)),
+		text_of(req->path, strlen(req->path)),
+		text_of(req->body, req->body_len),
+		req->body_len,
+	};
+	pthread_mutex_unlock(&lock);
+}
+
+static void forget(void)
+{
+	for (size_t i = 0; i < handled_count; i++) {
+		free(handled[i].method);
+		free(handled[i].path);
+		free(handled[i].body);
+	}
+	handled_count = 0;
+}
+
+static const struct http_route routes[] = {
+	{ "GET", "/", handle, HTTP_OPEN | HTTP_INLINE },
+	{ "GET", "/{a}", handle, HTTP_OPEN | HTTP_INLINE },
+	{ "POST", "/{a}", handle, HTTP_OPEN | HTTP_INLINE },
+	{ "PATCH", "/{a}/{b}", handle, HTTP_OPEN | HTTP_INLINE },
+	{ "DELETE", "/{a}/{b}/{c}", handle, HTTP_OPEN | HTTP_INLINE },
+	{ 0 },
+};
+
+static const void *nobody(void *ctx, const char *token, size_t len)
+{
+	(void)ctx;
+	(void)token;
+	(void)len;
+	return NULL;
+}
+
+/* -- a strict reader ------------------------------------------------------------------------ */
+
+struct text {
+	const char *at;
+	size_t len;
+};
+
+/* The next line without its end, which may be LF alone; false when there is none. */
+static bool next_line(struct text *rest, struct text *ret)
+{
+	const char *feed = rest->len ? memchr(rest->at, '\n', rest->len) : NULL;
+
+	if (!feed)
+		return false;
+	*ret = (struct text){ rest->at, (size_t)(feed - rest->at) };
+	rest->len -= ret->len + 1;
+	rest->at = feed + 1;
+	if (ret->len && ret->at[ret->len - 1] == '\r')
+		ret->len--;
+	return true;
+}
+
+static bool has_control(const struct text *t)
+{
+	for (size_t i = 0; i < t->len; i++)
+		if (((unsigned char)t->at[i] < 0x20 && t->at[i] != '\t') || t->at[i] == 0x7f)
+			return true;
+	return false;
+}
+
+static bool is_token(const char *at, size_t len)
+{
+	static const char marks[] = "!#$%&'*+-.^_`|~";
+
+	for (size_t i = 0; i < len; i++)
+		if (!(at[i] >= '0' && at[i] <= '9') &&
+		    !((at[i] | 32) >= 'a' && (at[i] | 32) <= 'z') &&
+		    !(at[i] && strchr(marks, at[i])))
+			return false;
+	return len > 0;
+}
+
+static bool is_text(const struct text *t, const char *wanted)
+{
+	return t->len == strlen(wanted) && strncasecmp(t->at, wanted, t->len) == 0;
+}
+
+struct strict {
+	struct text method, target, version;
+	unsigned int lengths, encodings, hosts;
+	size_t length;
+	char body[SENT_MAX];
+	size_t body_len;
+};
+
+static bool read_request_line(struct strict *r, const struct text *line)
+{
+	struct text *words[] = { &r->method, &r->target, &r->version };
+	const char *at = line->at, *end = at + line->len;
+
+	for (size_t i = 0; i < 3; i++) {
+		const char *stop = at;
+
+		while (stop < end && *stop != ' ')
+			stop++;
+		*words[i] = (struct text){ at, (size_t)(stop - at) };
+		while (stop < end && *stop == ' ')
+			stop++;
+		at = stop;
+	}
+	return at == end && !has_control(line) && is_token(r->method.at, r->method.len) &&
+	       r->target.len && r->version.len == 8 && memcmp(r->version.at, "HTTP/1.", 7) == 0 &&
+	       (r->version.at[7] == '0' || r->version.at[7] == '1');
+}
+
+static bool read_length(struct strict *r, const struct text *value)
+{
+	r->lengths++;
+	r->length = 0;
+	for (size_t i = 0; i < value->len; i++) {
+		if (value->at[i] < '0' || value->at[i] > '9' || r->length > SENT_MAX)
+			return false;
+		r->length = r->length * 10 + (size_t)(value->at[i] - '0');
+	}
+	return value->len > 0;
+}
+
+static bool read_header(struct strict *r, const struct text *line)
+{
+	const char *colon = memchr(line->at, ':', line->len);
+	struct text name, value;
+
+	if (!colon || has_control(line))
+		return false;
+	name = (struct text){ line->at, (size_t)(colon - line->at) };
+	value = (struct text){ colon + 1, line->len - name.len - 1 };
+	while (value.len && (*value.at == ' ' || *value.at == '\t')) {
+		value.at++;
+		value.len--;
+	}
+	while (value.len && (value.at[value.len - 1] == ' ' || value.at[value.len - 1] == '\t'))
+		value.len--;
+	if (is_text(&name, "Content-Length") && !read_length(r, &value))
+		return false;
+	if (is_text(&name, "Transfer-Encoding")) {
+		r->encodings++;
+		if (!is_text(&value, "chunked"))
+			return false;
+	}
+	r->hosts += is_text(&name, "Host");
+	return is_token(name.at, name.len);
+}
+
+static bool read_head(struct strict *r, struct text *rest)
+{
+	struct text line;
+
+	do {
+		if (!next_line(rest, &line))
+			return false;
+	} while (!line.len); /* empty lines before a request */
+	if (!read_request_line(r, &line))
+		return false;
+	for (;;) {
+		if (!next_line(rest, &line))
+			return false;
+		if (!line.len)
+			break;
+		if (!read_header(r, &line))
+			return false;
+	}
+	if (r->lengths + r->encodings > 1 || r->hosts > 1)
+		return false;
+	return r->version.at[7] == '1' ? r->hosts == 1 : !r->encodings;
+}
+
+static bool take_bytes(struct strict *r, struct text *rest, size_t len)
+{
+	if (len > rest->len || len > sizeof(r->body) - r->body_len)
+		return false;
+	memcpy(r->body + r->body_len, rest->at, len);
+	r->body_len += len;
+	rest->at += len;
+	rest->len -= len;
+	return true;
+}
+
+static bool read_chunk_size(const struct text *line, size_t *ret)
+{
+	char digits[8] = "";
+	size_t n = 0;
+
+	while (n < line->len && n < sizeof(digits) - 1 && line->at[n] &&
+	       strchr("0123456789abcdefABCDEF", line->at[n])) {
+		digits[n] = line->at[n];
+		n++;
+	}
+	*ret = strtoul(digits, NULL, 16);
+	return n > 0 && (n == line->len || line->at[n] == ';') && !has_control(line);
+}
+
+static bool read_chunks(struct strict *r, struct text *rest)
+{
+	struct text line;
+	size_t len;
+
+	do {
+		if (!next_line(rest, &line) || !read_chunk_size(&line, &len) ||
+		    !take_bytes(r, rest, len))
+			return false;
+		if (len && (!next_line(rest, &line) || line.len))
+			return false;
+	} while (len);
+	do {
+		if (!next_line(rest, &line) || has_control(&line))
+			return false;
+	} while (line.len);
+	return true;
+}
+
+/* The next request, and rest behind it; false when there is none that is whole and clear. */
+static bool next_request(struct text *rest, struct strict *ret)
+{
+	*ret = (struct strict){ .lengths = 0 };
+	if (!read_head(ret, rest))
+		return false;
+	if (ret->encodings)
+		return read_chunks(ret, rest);
+	return !ret->lengths || take_bytes(ret, rest, ret->length);
+}
+
+static void compare(const struct handled *h, const struct strict *r)
+{
+	char *path = text_of(r->target.at, r->target.len);
+
+	(void)target_split(path);
+	demand(!target_path(path) && strcmp(h->path, path) == 0);
+	demand(is_text(&r->method, h->method) || (strcmp(h->method, "HEAD") == 0));
+	demand(h->body_len == r->body_len && memcmp(h->body, r->body, r->body_len) == 0);
+	free(path);
+}
+
+/* -- the client ----------------------------------------------------------------------------- */
+
+static int dial(uint16_t port)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(port) };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	demand(fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+	return fd;
+}
+
+/* Say it, say no more, and hear all that is answered. */
+static void talk(int fd, const char *data, size_t size)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char answer[4096];
+	bool first = true;
+	ssize_t n;
+
+	if (send(fd, data, size, MSG_NOSIGNAL) == (ssize_t)size)
+		(void)shutdown(fd, SHUT_WR);
+	do {
+		demand(poll(&p, 1, PATIENCE) == 1);
+		n = recv(fd, answer, sizeof(answer), 0);
+		demand(!first || n < 9 || memcmp(answer, "HTTP/1.1 ", 9) == 0);
+		first = false;
+	} while (n > 0);
+}
+
+static struct http_server *serve(void)
+{
+	static struct http_server *server;
+	const struct http_conf conf = {
+		.host = "127.0.0.1",
+		.max_body = BODY_MAX,
+		.workers = 1,
+		.max_connections = 64,
+		.max_streams = 1,
+		.idle_ms = PATIENCE / 4,
+		.request_ms = PATIENCE / 4,
+		.routes = routes,
+		.authenticate = nobody,
+	};
+	struct err e = ERR_INIT;
+
+	if (!server) {
+		log_setup("fuzz", LOG_ERROR);
+		demand(http_start(&conf, &server, &e) == 0);
+	}
+	return server;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct text rest = { (const char *)data, size < SENT_MAX ? size : SENT_MAX };
+	auto_close int fd = dial(http_port(serve()));
+	static struct strict strict;
+
+	talk(fd, rest.at, rest.len);
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < handled_count; i++) {
+		demand(next_request(&rest, &strict));
+		compare(&handled[i], &strict);
+	}
+	forget();
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
