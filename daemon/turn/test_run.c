@@ -74,10 +74,10 @@ static void a_request_expires_while_no_daemon_runs(void **state)
 
 	(void)state;
 	begin(&usual, behave_real);
-	id = ask(&tenant, 2);
 	open = ask(&other, 3600);
-	request = request_of(&tenant, &id);
 	open_request = request_of(&other, &open);
+	id = ask(&tenant, 2); /* last, so that the daemon is stopped before it expires */
+	request = request_of(&tenant, &id);
 	turns_stop(&turns);
 	while (clock_wall_ms() < get_request(&tenant, &request).expires_ms)
 		(void)usleep(50000);
