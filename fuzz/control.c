@@ -1,0 +1,114 @@
+/*
+ * What processes of ours say to each other: one of them may have been taken over.  The first
+ * byte chooses who listens: to messages of launcher and server, to pieces of the courier, to
+ * a compiled registry, or to what a runner writes on its standard error.
+ */
+#include "fuzz/fuzz.h"
+
+#include "common/clock.h"
+#include "common/fd.h"
+#include "common/log.h"
+#include "daemon/launcher/message.h"
+#include "daemon/launcher/runner_log.h"
+#include "daemon/model/courier_client.h"
+#include "daemon/tenant/compiled.h"
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* A socket that has these bytes and then ends. */
+static int socket_with(int type, const uint8_t *data, size_t size)
+{
+	int room = 1 << 20, ends[2];
+
+	demand(socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) == 0);
+	demand(setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)) == 0);
+	demand(send(ends[1], data, size, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)size);
+	fd_close(&ends[1]);
+	return ends[0];
+}
+
+static void hear_launcher(const uint8_t *data, size_t size)
+{
+	auto_close int sock = socket_with(SOCK_SEQPACKET, data, size);
+	struct launcher_message m;
+	struct err e = ERR_INIT;
+	int fds[2] = { -1, -1 };
+
+	if (launcher_receive(sock, &m, fds, &e) == 1) {
+		demand(size == sizeof(m));
+		demand(m.op >= LAUNCHER_READY && m.op <= LAUNCHER_DONE);
+		demand(memchr(m.cause, '\0', sizeof(m.cause)));
+		demand(memchr(m.tenant.text, '\0', sizeof(m.tenant.text)));
+		demand(m.op != LAUNCHER_STARTED && m.op != LAUNCHER_REGISTRY); /* without files */
+	}
+	demand(fds[0] < 0 && fds[1] < 0);
+}
+
+static void hear_courier(const uint8_t *data, size_t size)
+{
+	auto_close int sock = socket_with(SOCK_STREAM, data, size);
+	struct cancel cancel = { .fd = -1 };
+	const struct courier_wait w = { &cancel, clock_mono_ms() + 60000 };
+	static struct courier_reply reply;
+	struct err e = ERR_INIT;
+	size_t taken = 0;
+
+	while (courier_next(sock, &w, &reply, &e) == 0) {
+		taken += sizeof(reply.piece) + reply.piece.len;
+		demand(taken <= size && reply.piece.len <= COURIER_PIECE_MAX);
+		if (reply.piece.kind == COURIER_END)
+			demand(memchr(reply.end.text, '\0', sizeof(reply.end.text)));
+	}
+	demand(e.text[0]);
+}
+
+static void take_registry(const uint8_t *data, size_t size)
+{
+	auto_close int fd = memfd_create("registry", MFD_CLOEXEC);
+	struct registry *r = NULL;
+	struct err e = ERR_INIT;
+
+	demand(fd >= 0 && write(fd, data, size) == (ssize_t)size && lseek(fd, 0, SEEK_SET) == 0);
+	if (registry_take(fd, &r, &e) == 0) {
+		demand(registry_count(r) > 0 && registry_count(r) <= REGISTRY_MAX_TENANTS);
+		for (size_t i = 0; i < registry_count(r); i++)
+			demand(registry_find(r, &registry_at(r, i)->id) == registry_at(r, i));
+	} else {
+		demand(!r && e.text[0]);
+	}
+	registry_free(&r);
+}
+
+static void hear_runner(const uint8_t *data, size_t size)
+{
+	static const struct uuid tenant = { "0191d2b4-0000-7000-8000-000000000001" };
+	static struct runner_log whole, cut;
+
+	runner_log_init(&whole, &tenant, 0);
+	runner_log_init(&cut, &tenant, 0);
+	runner_log_feed(&whole, (const char *)data, size, 0);
+	for (size_t i = 0; i < size; i++)
+		runner_log_feed(&cut, (const char *)data + i, 1, 0);
+	runner_log_end(&whole, 0);
+	runner_log_end(&cut, 0);
+	demand(memchr(whole.reason, '\0', sizeof(whole.reason)));
+	demand(strcmp(whole.reason, cut.reason) == 0 && whole.budget == cut.budget);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (size < 2 || size > (size_t)64 << 10)
+		return 0;
+	log_setup("fuzz", LOG_ERROR);
+	if (data[0] % 4 == 0)
+		hear_launcher(data + 1, size - 1);
+	else if (data[0] % 4 == 1)
+		hear_courier(data + 1, size - 1);
+	else if (data[0] % 4 == 2)
+		take_registry(data + 1, size - 1);
+	else
+		hear_runner(data + 1, size - 1);
+	return 0;
+}
