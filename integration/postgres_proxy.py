@@ -24,7 +24,7 @@ class Proxy:
         self.real = f"{self.path}.real"
         self.lock = threading.Lock()
         self.commits, self.stop_at, self.where = 0, None, None
-        self.stopped = threading.Event()
+        self.stopped, self.resumed = threading.Event(), threading.Event()
         self.sockets = []
         os.rename(self.path, self.real)
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -100,8 +100,13 @@ class Proxy:
                     return
                 if held.is_set():
                     self.stopped.set()
-                    return
+                    self.resumed.wait()
+                    held.clear()
                 client.sendall(data)
+
+    def go_on(self):
+        """What was held after a commit is heard of now."""
+        self.resumed.set()
 
     def cut_off(self):
         """Ends every connection, held or not; new ones are taken."""

@@ -9,6 +9,7 @@ import pytest
 
 from daemon import TENANTS, Daemon
 from git_server import BASIC, PASSWORD, USER, GitServer
+from postgres_proxy import HOLD_AFTER, Proxy
 from world import eventually
 
 CREDENTIAL = {"username": USER, "password": PASSWORD}
@@ -353,6 +354,22 @@ def test_a_wrong_credential_can_be_given_again(daemon, client, server):
     assert made["repository"]["state"] == "pending" and made["repository"]["error"] is None
     assert wait_for(client, session, "ready")["commit"] == server.commits["main"]
     assert client.run(session, "$ cat file").text == "this is main\n"
+
+
+def test_another_try_before_the_first_is_settled(daemon, client, server):
+    """Its failure is committed and can be seen, and its thread has not heard of that yet."""
+    with server.holding():
+        session = create(client, server.url("code"), ref="nowhere")["id"]
+        server.wait_held()
+        proxy = Proxy(daemon)
+        proxy.stop_at_commit(1, HOLD_AFTER)
+    assert proxy.stopped.wait(60), "no commit"
+    assert show(client, session)["state"] == "failed"
+    assert again(client, session)["repository"]["state"] == "pending"
+    proxy.go_on()
+    assert wait_for(client, session, "failed")["error"]["code"] == "ref_not_found"
+    proxy.close()
+    assert daemon.stop() == 0
 
 
 def test_a_credential_is_not_given_to_others(daemon, client, server):
