@@ -8,7 +8,7 @@ from rows import measure
 from world import eventually
 
 # A step ends with the first event of that type behind the one before.
-STEPS = [("turn.queued", "request stored (two commits)"),
+STEPS = [("turn.queued", "request stored (a commit)"),
          ("turn.started", "given to a thread, marked as running (a commit)"),
          ("agent.turn.finished", "the demo model's answer stored (a commit)"),
          ("tool.started", "the call marked as started (a commit)"),
