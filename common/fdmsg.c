@@ -11,6 +11,8 @@ union control {
 	char room[CMSG_SPACE(FDMSG_MAX * sizeof(int))];
 	struct cmsghdr align;
 };
+_Static_assert(CMSG_SPACE(FDMSG_MAX * sizeof(int)) == CMSG_LEN(FDMSG_MAX * sizeof(int)),
+               "padding would have room for one descriptor more than the receiver's array");
 
 ssize_t fdmsg_send(int sock, const void *data, size_t len, const int *fds, size_t count, int flags)
 {
