@@ -227,6 +227,23 @@ static void test_together_in_order(void **state)
 	assert_string_equal(sizes, "23");
 }
 
+/* Whom nobody knows may be several tenants: what one asks is not answered with another's. */
+static void test_never_together_unknown(void **state)
+{
+	struct worker_pool *p = start(1, 16, true);
+
+	(void)state;
+	pthread_mutex_lock(&gate);
+	assert_int_equal(submit(p, A), WORKER_TAKEN);
+	wait_for(&begun, 1);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(submit_to(p, NULL, &together), WORKER_TAKEN);
+	pthread_mutex_unlock(&gate);
+	wait_for(&begun, 5);
+	stop(p);
+	assert_string_equal(sizes, "");
+}
+
 /* -- the server ---------------------------------------------------------------------------- */
 
 static void handle_slow(const struct http_request *req, struct http_response *res, void *ctx)
@@ -311,10 +328,15 @@ static void test_a_greedy_tenant(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_shares),         cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_turns),          cmocka_unit_test(test_queue),
-		cmocka_unit_test(test_together),       cmocka_unit_test(test_together_in_order),
-		cmocka_unit_test(test_without_shares), cmocka_unit_test(test_a_greedy_tenant),
+		cmocka_unit_test(test_shares),
+		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_turns),
+		cmocka_unit_test(test_queue),
+		cmocka_unit_test(test_together),
+		cmocka_unit_test(test_together_in_order),
+		cmocka_unit_test(test_without_shares),
+		cmocka_unit_test(test_a_greedy_tenant),
+		cmocka_unit_test(test_never_together_unknown),
 	};
 
 	if (uuid_hash(A) != uuid_hash(B))

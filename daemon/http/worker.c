@@ -105,6 +105,8 @@ static struct http_exchange *take_batch(struct worker_pool *p, struct party *par
 	if (!first->route->handle_all)
 		return first;
 	party->batches++;
+	if (!*party->id.text)
+		return first; /* those whom nobody knows need not be one */
 	for (int n = 1; n < HTTP_BATCH_MAX && party->first && party->first->route == first->route;
 	     n++) {
 		last->next = take_first(p, party);
