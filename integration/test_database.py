@@ -269,8 +269,12 @@ def test_nothing_listens_but_the_api(cloister):
             except OSError:
                 continue
         for family in ("tcp", "tcp6", "udp", "udp6"):
-            if os.readlink(f"/proc/{process.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
-                continue
+            try:
+                if os.readlink(f"/proc/{process.pid}/ns/net") != \
+                        os.readlink("/proc/self/ns/net"):
+                    continue
+            except FileNotFoundError:
+                break  # it has ended
             for line in process.read(f"net/{family}").splitlines()[1:]:
                 field = line.split()
                 if f"socket:[{field[9]}]" in inodes and (field[3] == "0A" or "udp" in family):
