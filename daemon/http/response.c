@@ -94,6 +94,10 @@ static bool add_to_mhd(void *ctx, const char *name, const char *value)
 	return MHD_add_response_header(ctx, name, value) == MHD_YES;
 }
 
+/*
+ * libmicrohttpd takes a bare CR for the end of a line behind the last chunk, and others do not:
+ * they may disagree on where a request with chunks ends.  So nothing is taken for the next one.
+ */
 struct MHD_Response *response_build(struct http_exchange *ex)
 {
 	struct MHD_Response *r;
@@ -110,7 +114,8 @@ struct MHD_Response *response_build(struct http_exchange *ex)
 		free(data);
 		return NULL;
 	}
-	if (!each_header(ex, add_to_mhd, r)) {
+	if (!each_header(ex, add_to_mhd, r) ||
+	    (ex->head.encodings && MHD_add_response_header(r, "Connection", "close") != MHD_YES)) {
 		MHD_destroy_response(r);
 		return NULL;
 	}

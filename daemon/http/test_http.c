@@ -80,6 +80,27 @@ static void refuses_smuggling(void **state)
 	}
 }
 
+/* Where the trailer of a body in chunks ends is not the same for everybody: nothing is read on. */
+static void takes_nothing_behind_chunks(void **state)
+{
+	static const char *const ends[] = { "\r\n", "T: u\r\n\r\n", "T: u\r\r", "\r" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+		struct reply r = { 0 };
+		int fd = dial(server);
+
+		say(fd, POST "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n");
+		say(fd, ends[i]);
+		say(fd, SMUGGLED);
+		last_reply(fd, &r);
+		assert_int_equal(count_of(r.text, "HTTP/1.1 "), 1);
+		assert_true(says(&r, "Connection: close"));
+		close(fd);
+		reply_free(&r);
+	}
+}
+
 /* What is odd but means the same to everybody. */
 static void takes_blanks_and_empty_values(void **state)
 {
@@ -466,6 +487,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		SERVED(refuses_smuggling),
 		SERVED(answers_a_refusal_once),
+		SERVED(takes_nothing_behind_chunks),
 		SERVED(takes_blanks_and_empty_values),
 		SERVED(refuses_paths),
 		SERVED(bounds_the_path),
