@@ -265,6 +265,7 @@ static int serve_turn(struct runner *r, struct err *e)
 /*
  * What the kernel says of the end goes before what was seen of it.  Whoever hangs up may have
  * done so because the guest was gone, and a machine with much to do may not have told yet.
+ * But a task that was refused ends no sandbox: one that ends in order did not end of that.
  */
 static int find_cause(const struct runner *r, int code, struct err *e)
 {
@@ -280,6 +281,8 @@ static int find_cause(const struct runner *r, int code, struct err *e)
 		        "the memory of all sandboxes together ran out; this one was ended");
 		return EXIT_MEMORY;
 	case CGROUP_PROCESSES:
+		if (code == EXIT_ORDERLY)
+			break;
 		err_set(e, EAGAIN,
 		        "the sandbox needed more tasks of the host than its %u processes account "
 		        "for",

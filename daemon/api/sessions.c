@@ -8,6 +8,7 @@
 #include "daemon/api/setup.h"
 #include "daemon/model/model.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -314,21 +315,25 @@ struct shown {
 };
 _Static_assert(HTTP_BATCH_MAX <= SESSION_IDS_MAX, "one query for all");
 
+/* That all are of one tenant is the server's word; that it is true is for us to see to. */
+static bool is_of_first(const struct shown *all, size_t i)
+{
+	struct err e = ERR_INIT;
+
+	if (uuid_equal(api_tenant(all->reqs[i]), api_tenant(all->reqs[0])))
+		return true;
+	(void)err_set(&e, EPERM, "requests of two tenants came together");
+	api_fail(all->reqs[i], all->res[i], &e);
+	return false;
+}
+
 /* Which of them ask for a session; the others have their answer then. */
 static struct session_ids asked_for(struct shown *all)
 {
 	struct session_ids wanted = { .n = 0 };
 
 	for (size_t i = 0; i < all->n; i++) {
-		/* That they are of one tenant is the server's word; what it means is ours to keep.
-		 */
-		if (!uuid_equal(api_tenant(all->reqs[i]), api_tenant(all->reqs[0]))) {
-			http_error(all->reqs[i], all->res[i], 500, "internal_error",
-			           "the server failed; its log names the cause");
-			log_error("requests of two tenants came together");
-			continue;
-		}
-		if (!api_no_query(all->reqs[i], all->res[i]))
+		if (!is_of_first(all, i) || !api_no_query(all->reqs[i], all->res[i]))
 			continue;
 		all->open[i] = uuid_parse(all->reqs[i]->params[0], &all->ids[i]);
 		if (all->open[i])

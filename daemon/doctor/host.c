@@ -256,7 +256,7 @@ void host_postgresql(struct report *r, const struct launcher_conf *conf, const c
 		              "directory of its programs with --postgres-bin");
 		return;
 	}
-	if (cluster_start(&cluster, place, conf->postgres_bin, &e) < 0 ||
+	if (cluster_start(&cluster, place, conf->postgres_bin, CLUSTER_CONNECTIONS, &e) < 0 ||
 	    cluster_stop(&cluster, &e) < 0)
 		report_failed(r, "postgresql", "%s", e.text);
 	else

@@ -358,7 +358,7 @@ void exchange_run(struct http_exchange *ex)
 	log_request(NULL);
 }
 
-/* A line of the log tells of the first one. */
+/* What is logged is about the first one, unless the handler says about whom. */
 void exchange_run_all(struct http_exchange *first)
 {
 	const struct http_request *reqs[HTTP_BATCH_MAX];

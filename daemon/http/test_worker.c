@@ -129,15 +129,23 @@ static void test_threads(void **state)
 	stop(p);
 }
 
-/* One thread: who waits behind many of another comes after one of them at most. */
-static void test_turns(void **state)
+/* One thread, which is at work on a request of A until the gate is unlocked. */
+static struct worker_pool *start_busy(unsigned int max_queued)
 {
-	struct worker_pool *p = start(1, 16, true);
+	struct worker_pool *p = start(1, max_queued, true);
 
-	(void)state;
 	pthread_mutex_lock(&gate);
 	assert_int_equal(submit(p, A), WORKER_TAKEN);
 	wait_for(&begun, 1);
+	return p;
+}
+
+/* One thread: who waits behind many of another comes after one of them at most. */
+static void test_turns(void **state)
+{
+	struct worker_pool *p = start_busy(16);
+
+	(void)state;
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(submit(p, A), WORKER_TAKEN);
 	for (int i = 0; i < 2; i++)
@@ -150,12 +158,9 @@ static void test_turns(void **state)
 
 static void test_queue(void **state)
 {
-	struct worker_pool *p = start(1, 4, true);
+	struct worker_pool *p = start_busy(4);
 
 	(void)state;
-	pthread_mutex_lock(&gate);
-	assert_int_equal(submit(p, A), WORKER_TAKEN);
-	wait_for(&begun, 1);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(submit(p, A), WORKER_TAKEN);
 	assert_int_equal(submit(p, A), WORKER_PARTY_FULL);
@@ -213,12 +218,9 @@ static void test_together(void **state)
 /* Another route in between is neither part of it nor overtaken. */
 static void test_together_in_order(void **state)
 {
-	struct worker_pool *p = start(1, 16, true);
+	struct worker_pool *p = start_busy(16);
 
 	(void)state;
-	pthread_mutex_lock(&gate);
-	assert_int_equal(submit(p, A), WORKER_TAKEN);
-	wait_for(&begun, 1);
 	for (int i = 0; i < 6; i++)
 		assert_int_equal(submit_to(p, A, i == 2 ? &noted : &together), WORKER_TAKEN);
 	pthread_mutex_unlock(&gate);
@@ -230,12 +232,9 @@ static void test_together_in_order(void **state)
 /* Whom nobody knows may be several tenants: what one asks is not answered with another's. */
 static void test_never_together_unknown(void **state)
 {
-	struct worker_pool *p = start(1, 16, true);
+	struct worker_pool *p = start_busy(16);
 
 	(void)state;
-	pthread_mutex_lock(&gate);
-	assert_int_equal(submit(p, A), WORKER_TAKEN);
-	wait_for(&begun, 1);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(submit_to(p, NULL, &together), WORKER_TAKEN);
 	pthread_mutex_unlock(&gate);

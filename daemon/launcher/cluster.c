@@ -280,8 +280,8 @@ static int prepare_paths(struct cluster *c, const char *state_dir, struct err *e
 	return 0;
 }
 
-int cluster_start_for(struct cluster *c, const char *state_dir, const char *postgres_bin,
-                      unsigned int connections, struct err *e)
+int cluster_start(struct cluster *c, const char *state_dir, const char *postgres_bin,
+                  unsigned int connections, struct err *e)
 {
 	auto_close int lock = -1;
 	char postgres[4200], most[64];

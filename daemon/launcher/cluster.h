@@ -17,7 +17,7 @@
 #include <sys/types.h>
 
 #define CLUSTER_SOCKET_DIR_MAX 80  /* bytes; a Unix socket path holds 107 */
-#define CLUSTER_CONNECTIONS    100 /* unless somebody wants another number of them */
+#define CLUSTER_CONNECTIONS    100 /* where nobody needs another number of them */
 
 struct cluster {
 	char dir[4096]; /* state_dir/pg */
@@ -38,14 +38,8 @@ struct cluster {
  * The postmaster gets SIGINT (fast shutdown) when the calling thread ends: call it from
  * one that lives as long as the process.
  */
-int cluster_start_for(struct cluster *c, const char *state_dir, const char *postgres_bin,
-                      unsigned int connections, struct err *e) must_check;
-
-static inline int must_check cluster_start(struct cluster *c, const char *state_dir,
-                                           const char *postgres_bin, struct err *e)
-{
-	return cluster_start_for(c, state_dir, postgres_bin, CLUSTER_CONNECTIONS, e);
-}
+int cluster_start(struct cluster *c, const char *state_dir, const char *postgres_bin,
+                  unsigned int connections, struct err *e) must_check;
 
 /* Fast shutdown, immediate after 20 s, kill after 5 more; reaps.  0 when it stopped in order. */
 int cluster_stop(struct cluster *c, struct err *e) must_check;

@@ -792,8 +792,8 @@ static int start_database(struct launcher *l, struct err *e)
 {
 	if (!l->conf->postgres_bin)
 		return 0;
-	if (cluster_start_for(&l->cluster, l->conf->state_dir, l->conf->postgres_bin,
-	                      l->conf->db_connections, e) == 0)
+	if (cluster_start(&l->cluster, l->conf->state_dir, l->conf->postgres_bin,
+	                  l->conf->db_connections, e) == 0)
 		return 0;
 	l->cluster.pid = -1;
 	return err_wrap(e, "database");

@@ -27,7 +27,7 @@ static void killed_cluster_loses_nothing(void **state)
 		usleep(10000);
 	assert_code(store_ping(store, &e), STORE_UNAVAILABLE);
 	assert_code(session_get(store, &acme, &s.id, &found, &e), STORE_UNAVAILABLE);
-	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, &e));
+	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, CLUSTER_CONNECTIONS, &e));
 	assert_ok(session_get(store, &acme, &s.id, &found, &e));
 	assert_ok(store_ping(store, &e));
 	store_close(&store);
@@ -41,7 +41,7 @@ static void running_cluster_is_not_started_twice(void **state)
 	struct cluster other;
 
 	(void)state;
-	assert_code(cluster_start(&other, state_dir, postgres_bin, &e), EBUSY);
+	assert_code(cluster_start(&other, state_dir, postgres_bin, CLUSTER_CONNECTIONS, &e), EBUSY);
 	assert_non_null(strstr(e.text, "another PostgreSQL"));
 	assert_ok(store_ping(store, &e));
 }
@@ -53,7 +53,7 @@ static void restart_waits_for_a_predecessor(void **state)
 	(void)state;
 	store_close(&store);
 	assert_int_equal(kill(old, SIGINT), 0); /* as when the launcher dies */
-	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, &e));
+	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, CLUSTER_CONNECTIONS, &e));
 	assert_int_equal(waitpid(old, NULL, 0), old);
 	opens_the_store(NULL);
 }
@@ -73,7 +73,7 @@ static void recycled_pid_does_not_hinder(void **state)
 	(void)snprintf(line, sizeof(line), "%d\n", (int)getpid());
 	assert_true(fputs(line, f) >= 0);
 	assert_int_equal(fclose(f), 0);
-	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, &e));
+	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, CLUSTER_CONNECTIONS, &e));
 	opens_the_store(NULL);
 }
 
@@ -97,13 +97,13 @@ static void foreign_postmaster_is_not_touched(void **state)
 	     i < 500 && store_open(&(struct store_conf){ cluster.socket_dir, 4 }, &store, &e) < 0;
 	     i++)
 		usleep(10000);
-	assert_code(cluster_start(&other, state_dir, postgres_bin, &e), EBUSY);
+	assert_code(cluster_start(&other, state_dir, postgres_bin, CLUSTER_CONNECTIONS, &e), EBUSY);
 	assert_non_null(strstr(e.text, "another PostgreSQL"));
 	assert_ok(store_ping(store, &e));
 	store_close(&store);
 	assert_int_equal(kill(pid, SIGINT), 0);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, &e));
+	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, CLUSTER_CONNECTIONS, &e));
 	opens_the_store(NULL);
 }
 
@@ -112,7 +112,7 @@ static no_return void be_a_launcher(const char *dir, int report)
 {
 	struct cluster own;
 
-	if (cluster_start(&own, dir, postgres_bin, &e) < 0 ||
+	if (cluster_start(&own, dir, postgres_bin, CLUSTER_CONNECTIONS, &e) < 0 ||
 	    write(report, &own.pid, sizeof(own.pid)) != sizeof(own.pid))
 		_exit(1);
 	for (;;)
@@ -138,7 +138,8 @@ static void cluster_ends_with_its_launcher(void **state)
 	assert_int_equal(kill(old, 0), 0);
 	assert_int_equal(kill(launcher, SIGKILL), 0);
 	assert_int_equal(waitpid(launcher, NULL, 0), launcher);
-	assert_ok(cluster_start(&next, dir, postgres_bin, &e)); /* it waits for the old one */
+	assert_ok(cluster_start(&next, dir, postgres_bin, CLUSTER_CONNECTIONS,
+	                        &e)); /* it waits for the old one */
 	assert_int_not_equal(next.pid, old);
 	assert_ok(cluster_stop(&next, &e));
 	assert_int_equal(remove_tree_at(dir), 0);
@@ -191,14 +192,16 @@ static void cluster_names_what_is_wrong(void **state)
 	char deep[120];
 
 	(void)state;
-	assert_code(cluster_start(&other, state_dir, "/nonexistent", &e), ENOENT);
+	assert_code(cluster_start(&other, state_dir, "/nonexistent", CLUSTER_CONNECTIONS, &e),
+	            ENOENT);
 	assert_non_null(strstr(e.text, "install PostgreSQL"));
 	memset(deep, 'd', sizeof(deep) - 1);
 	deep[0] = '/';
 	deep[sizeof(deep) - 1] = '\0';
-	assert_code(cluster_start(&other, deep, postgres_bin, &e), ENAMETOOLONG);
+	assert_code(cluster_start(&other, deep, postgres_bin, CLUSTER_CONNECTIONS, &e),
+	            ENAMETOOLONG);
 	assert_non_null(strstr(e.text, "use a shorter one"));
-	assert_code(cluster_start(&other, "/proc", postgres_bin, &e), ENOENT);
+	assert_code(cluster_start(&other, "/proc", postgres_bin, CLUSTER_CONNECTIONS, &e), ENOENT);
 	assert_non_null(strstr(e.text, "must be writable"));
 }
 
@@ -214,12 +217,12 @@ static void other_major_version_is_refused(void **state)
 	assert_int_equal(mkdir(path, 0700), 0);
 	(void)snprintf(path, sizeof(path), "%s/pg/data", dir);
 	assert_int_equal(mkdir(path, 0700), 0);
-	assert_code(cluster_start(&other, dir, postgres_bin, &e), ENOENT);
+	assert_code(cluster_start(&other, dir, postgres_bin, CLUSTER_CONNECTIONS, &e), ENOENT);
 	(void)snprintf(path, sizeof(path), "%s/pg/data/PG_VERSION", dir);
 	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	assert_int_equal(write(fd, "13\n", 3), 3);
 	assert_int_equal(close(fd), 0);
-	assert_code(cluster_start(&other, dir, postgres_bin, &e), EINVAL);
+	assert_code(cluster_start(&other, dir, postgres_bin, CLUSTER_CONNECTIONS, &e), EINVAL);
 	assert_non_null(strstr(e.text, "was made by PostgreSQL 13"));
 	assert_non_null(strstr(e.text, "upgrade it: upgrade-database STATE USER OLD_BIN NEW_BIN"));
 	assert_int_equal(remove_tree_at(dir), 0);
@@ -251,11 +254,11 @@ static void no_cluster_is_made_after_an_upgrade_that_was_broken_off(void **state
 	assert_non_null(mkdtemp(dir));
 	make_below(dir, "pg");
 	make_below(dir, "pg/upgrade");
-	assert_code(cluster_start(&other, dir, postgres_bin, &e), EEXIST);
+	assert_code(cluster_start(&other, dir, postgres_bin, CLUSTER_CONNECTIONS, &e), EEXIST);
 	assert_non_null(strstr(e.text, "upgrade, of an upgrade that was broken off, is there"));
 	make_below(dir, "pg/data.9");
 	make_below(dir, "pg/data.15");
-	assert_code(cluster_start(&other, dir, postgres_bin, &e), EEXIST);
+	assert_code(cluster_start(&other, dir, postgres_bin, CLUSTER_CONNECTIONS, &e), EEXIST);
 	assert_non_null(strstr(e.text, "pg/data.15 to data and upgrade again"));
 	(void)snprintf(data, sizeof(data), "%s/pg/data", dir);
 	assert_int_equal(access(data, F_OK), -1);
@@ -263,7 +266,7 @@ static void no_cluster_is_made_after_an_upgrade_that_was_broken_off(void **state
 	remove_below(dir, "pg/data.9");
 	remove_below(dir, "pg/data.15");
 	make_below(dir, "pg/data.new"); /* of a start that was broken off */
-	assert_ok(cluster_start(&other, dir, postgres_bin, &e));
+	assert_ok(cluster_start(&other, dir, postgres_bin, CLUSTER_CONNECTIONS, &e));
 	assert_ok(cluster_stop(&other, &e));
 	assert_int_equal(remove_tree_at(dir), 0);
 }

@@ -1,6 +1,6 @@
 #include "common/test.h"
+#include "common/test_files.h"
 
-#include "common/fd.h"
 #include "daemon/launcher/delegation.h"
 
 #include <errno.h>
@@ -32,23 +32,7 @@ static char *at(const char *name)
 
 static void put_file(const char *path, const char *text)
 {
-	auto_close int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	struct err e = ERR_INIT;
-
-	assert_true(fd >= 0);
-	assert_int_equal(fd_write_all(fd, text, strlen(text), &e), 0);
-}
-
-static void expect_file(const char *path, const char *text)
-{
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-	auto_free char *found = NULL;
-	struct err e = ERR_INIT;
-	size_t len;
-
-	assert_true(fd >= 0);
-	assert_int_equal(fd_read_all(fd, 4096, &found, &len, &e), 0);
-	assert_string_equal(found, text);
+	put_bytes(path, text, strlen(text));
 }
 
 static void make_cgroup(const char *name, const char *enabled)
@@ -234,10 +218,10 @@ static void test_arranged(void **state)
 	put_file(at("pids.max"), "32768\n");
 	if (delegation_arrange(unit, root, &e) < 0)
 		fail_msg("%s", e.text);
-	expect_file(at("sandboxes/memory.max"), "3758096384");
-	expect_file(at("sandboxes/pids.max"), "31744");
-	expect_file(at("supervisor/memory.low"), "536870912");
-	expect_file(at("supervisor/cpu.weight"), "1000");
+	expect_text(at("sandboxes/memory.max"), "3758096384");
+	expect_text(at("sandboxes/pids.max"), "31744");
+	expect_text(at("supervisor/memory.low"), "536870912");
+	expect_text(at("supervisor/cpu.weight"), "1000");
 }
 
 /* A unit without a limit of tasks has none to divide. */
@@ -247,7 +231,7 @@ static void test_no_limit_of_tasks(void **state)
 
 	(void)state;
 	assert_int_equal(delegation_arrange(unit, root, &e), 0);
-	expect_file(at("sandboxes/pids.max"), "max\n");
+	expect_text(at("sandboxes/pids.max"), "max\n");
 }
 
 /* The limit that counts is the lowest of all that are above. */
@@ -271,8 +255,8 @@ static void test_limit_of_an_ancestor(void **state)
 	put_file(at("sandboxes/memory.max"), "max\n");
 	if (delegation_arrange(unit, root, &e) < 0)
 		fail_msg("%s", e.text);
-	expect_file(at("sandboxes/memory.max"), "805306368");
-	expect_file(at("supervisor/memory.low"), "268435456");
+	expect_text(at("sandboxes/memory.max"), "805306368");
+	expect_text(at("supervisor/memory.low"), "268435456");
 }
 
 static void test_protection_may_be_missing(void **state)
@@ -318,7 +302,7 @@ static void test_processes_that_stay(void **state)
 	(void)state;
 	put_file(at("cgroup.procs"), "77\n");
 	refused(delegation_arrange(unit, root, &e), &e, "processes remain", "c.service");
-	expect_file(at("supervisor/cgroup.procs"), "77");
+	expect_text(at("supervisor/cgroup.procs"), "77");
 	put_file(at("cgroup.procs"), "0\n");
 	refused(delegation_arrange(unit, root, &e), &e, "another pid namespace", "");
 }
@@ -394,10 +378,10 @@ static void test_real_processes_move(void **state)
 	/* Where v1 has the controllers, this ends at enabling them, after the move. */
 	arranged = delegation_arrange(unit, mount, &e) == 0;
 	(void)snprintf(expected, sizeof(expected), "%d\n%d\n%d\n", pids[0], pids[1], pids[2]);
-	expect_file(at("cgroup.procs"), "");
-	expect_file(at("supervisor/cgroup.procs"), expected);
+	expect_text(at("cgroup.procs"), "");
+	expect_text(at("supervisor/cgroup.procs"), expected);
 	if (arranged)
-		expect_file(at("cgroup.subtree_control"), "cpu memory pids\n");
+		expect_text(at("cgroup.subtree_control"), "cpu memory pids\n");
 	else if (!strstr(e.text, "subtree_control"))
 		fail_msg("%s", e.text);
 	for (int i = 0; i < 3; i++) {

@@ -141,8 +141,8 @@ static inline pid_t fork_sleeper(void)
 	return pid;
 }
 
-int cluster_start_for(struct cluster *c, const char *state_dir, const char *postgres_bin,
-                      unsigned int connections, struct err *e)
+int cluster_start(struct cluster *c, const char *state_dir, const char *postgres_bin,
+                  unsigned int connections, struct err *e)
 {
 	(void)state_dir;
 	(void)connections;

@@ -350,7 +350,7 @@ static void cluster_that_was_made_without_the_guard_gets_it(void **state)
 	strip_guard(tenant_database);
 	strip_guard(other_database);
 	strip_guard("cloister");
-	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, &e));
+	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, CLUSTER_CONNECTIONS, &e));
 	every_database_refuses_extensions(NULL);
 	opens_the_store(NULL);
 }

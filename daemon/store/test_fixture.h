@@ -81,7 +81,8 @@ static inline void fixture_begin(void)
 {
 	become_service_user();
 	find_postgres();
-	if (!mkdtemp(state_dir) || cluster_start(&cluster, state_dir, postgres_bin, &e) < 0) {
+	if (!mkdtemp(state_dir) ||
+	    cluster_start(&cluster, state_dir, postgres_bin, CLUSTER_CONNECTIONS, &e) < 0) {
 		(void)fprintf(stderr, "cannot start a cluster: %s\n", e.text);
 		exit(1);
 	}

@@ -237,7 +237,7 @@ static enum process_event hear(const struct run *r)
 {
 	const struct harness_run *h = r->harness;
 
-	return clock_left_ms(h->deadline)
+	return clock_left_ms(h->deadline) || cancel_fired(&r->job->cancel)
 	               ? process_next(harness_process(h->resident), &r->job->cancel, h->deadline)
 	               : PROCESS_TIMEOUT;
 }
