@@ -156,6 +156,7 @@ except OSError as error:
 print(len(made))
 for pid in made:
     os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 """
 
 
