@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from nix_eval import ROOT, evaluate
+from nix_eval import ROOT, evaluate, machine
 from world import BUILD
 
 
@@ -73,6 +73,28 @@ def test_a_fixed_limit(what, bound, place):
 
 def test_there_are_fixed_limits():
     assert len(FIXED) > 30
+
+
+def test_the_examples_for_nixos_are_a_good_configuration():
+    """All of them at once, with what the reader is to fill in."""
+    text = read("docs/operate-nixos.md")
+    blocks = [re.sub("^    ", "", block, flags=re.MULTILINE)
+              for block in re.findall(r"(?:^    .*\n|^\n(?=    ))+", text, re.MULTILINE)]
+    first = next(block for block in blocks if "nixosModules" in block).partition("({ ... }: ")[2]
+    more = [block for block in blocks if block.lstrip().startswith("services.")]
+    assert len(more) == text.count("\n\n    services.") > 3
+    lines = first.strip().removesuffix("})") + "\n" + "".join(more) + "}"
+    for number in range(lines.count('id = "…"')):
+        lines = lines.replace('id = "…"', f'id = "01980000-0000-7000-8000-00000000000{number}"', 1)
+    lines = lines.replace('"…"', f'"{"5a" * 32}"')
+    assert "…" not in lines
+    settings = ("({ pkgs, ... }: let cloister.packages.x86_64-linux.rootfs-nix = pkgs.writeText "
+                f'"rootfs" ""; in {lines})')
+    made = evaluate(f"let m = {machine(settings)}; in {{ inherit (m) refused registry service machine; }}")
+    assert made["refused"] == []
+    assert [tenant["name"] for tenant in made["registry"]["tenants"]] == ["acme", "globex"]
+    assert re.search(" --rootfs [^ ]*-rootfs ", made["service"]["ExecStart"])
+    assert "cloister.example" in made["machine"]["nginx"]["virtualHosts"]
 
 
 def test_links_lead_somewhere():

@@ -17,7 +17,7 @@ ACME = "01980000-0000-7000-8000-00000000ac3e"
 GLOBEX = "01980000-0000-7000-8000-00000091b0e5"
 HASH = "5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5"
 FILES = sorted(glob.glob(f"{ROOT}/*.nix") + glob.glob(f"{ROOT}/nix/*.nix") +
-               glob.glob(f"{ROOT}/integration/nix/*.nix"))
+               glob.glob(f"{ROOT}/integration/**/*.nix", recursive=True))
 
 
 def tenant(name, identity):

@@ -245,8 +245,7 @@ in
     # What the machine offers to all its users through local sockets (the system bus, journal,
     # resolver, other databases, container engines) lies in /run, and the server, which must
     # reach PostgreSQL's socket, is not kept from others by its own walls. So /run is empty but
-    # for the service manager's ear and what /etc/resolv.conf may be a link to. An external
-    # PostgreSQL's socket there needs a line of its own in a drop-in (BindReadOnlyPaths).
+    # for the service manager's ear and what /etc/resolv.conf may be a link to.
     TemporaryFileSystem = "/run:ro,mode=0755";
     BindReadOnlyPaths = [
       "/run/systemd/notify"
