@@ -169,7 +169,8 @@ SECONDS ?= 20
 fuzz_sources := $(sort $(wildcard fuzz/*.c))
 fuzz_shared := fuzz/files.c fuzz/other_json.c
 fuzz_targets := $(patsubst %.c,%,$(filter-out $(fuzz_shared),$(fuzz_sources)))
-fuzz_prog = $(if $(filter fuzz/cgroup fuzz/mounts fuzz/netlink fuzz/words,$1),cloister-runner,cloisterd)
+fuzz_runner := fuzz/cgroup fuzz/mounts fuzz/netlink fuzz/nft fuzz/report fuzz/words
+fuzz_prog = $(if $(filter $(fuzz_runner),$1),cloister-runner,$(if $(filter fuzz/inside,$1),cloister-guest,cloisterd))
 define fuzz_rule
 $B/$1: $B/$1.o $(fuzz_shared:%.c=$B/%.o) $(foreach d,$(dirs.$(call fuzz_prog,$1)),$(call archive,$d))
 	@echo "  LD    $$@"

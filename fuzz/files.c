@@ -9,6 +9,16 @@
 #include <limits.h>
 #include <unistd.h>
 
+int fuzz_words = STDERR_FILENO;
+
+static void __attribute__((constructor)) keep_words(void)
+{
+	int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+
+	if (fd >= 0)
+		fuzz_words = fd;
+}
+
 static char directory[] = "/run/cloister-fuzz-XXXXXX";
 static char file[sizeof(directory) + 8];
 

@@ -13,15 +13,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define demand(what)                                                                       \
-	do {                                                                               \
-		if (!(what)) {                                                             \
-			fprintf(stderr, "%s:%d: broken: %s\n", __FILE__, __LINE__, #what); \
-			abort();                                                           \
-		}                                                                          \
+/* Standard error as the program began: what a reader logs goes nowhere (-close_fd_mask). */
+extern int fuzz_words;
+
+#define demand(what)                                                                           \
+	do {                                                                                   \
+		if (!(what)) {                                                                 \
+			dprintf(fuzz_words, "%s:%d: broken: %s\n", __FILE__, __LINE__, #what); \
+			abort();                                                               \
+		}                                                                              \
 	} while (0)
 
 /* Exactly so many bytes, for free(): one too far is seen. */
@@ -41,6 +45,15 @@ static inline char *text_of(const void *data, size_t len)
 	memcpy(text, data, len);
 	text[len] = '\0';
 	return text;
+}
+
+/* Another one than before when a descriptor was left open. */
+static inline int lowest_fd(void)
+{
+	int fd = dup(STDIN_FILENO);
+
+	demand(fd >= 0 && close(fd) == 0);
+	return fd;
 }
 
 #endif

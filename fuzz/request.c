@@ -226,9 +226,25 @@ static bool take_bytes(struct strict *r, struct text *rest, size_t len)
 	return true;
 }
 
+/* As libmicrohttpd reads the lines between chunks: they end with CRLF, LF, or CR alone. */
+static bool next_chunk_line(struct text *rest, struct text *ret)
+{
+	size_t len = 0;
+
+	while (len < rest->len && rest->at[len] != '\r' && rest->at[len] != '\n')
+		len++;
+	if (len == rest->len)
+		return false;
+	*ret = (struct text){ rest->at, len };
+	len += len + 1 < rest->len && memcmp(rest->at + len, "\r\n", 2) == 0 ? 2 : 1;
+	rest->at += len;
+	rest->len -= len;
+	return true;
+}
+
 static bool read_chunk_size(const struct text *line, size_t *ret)
 {
-	char digits[8] = "";
+	char digits[32] = "";
 	size_t n = 0;
 
 	while (n < line->len && n < sizeof(digits) - 1 && line->at[n] &&
@@ -237,25 +253,23 @@ static bool read_chunk_size(const struct text *line, size_t *ret)
 		n++;
 	}
 	*ret = strtoul(digits, NULL, 16);
-	return n > 0 && (n == line->len || line->at[n] == ';') && !has_control(line);
+	return n > 0 && (n == line->len || line->at[n] == ';');
 }
 
+/* Whatever the trailer is: the connection is closed behind it, and nothing may be taken. */
 static bool read_chunks(struct strict *r, struct text *rest)
 {
 	struct text line;
 	size_t len;
 
 	do {
-		if (!next_line(rest, &line) || !read_chunk_size(&line, &len) ||
+		if (!next_chunk_line(rest, &line) || !read_chunk_size(&line, &len) ||
 		    !take_bytes(r, rest, len))
 			return false;
-		if (len && (!next_line(rest, &line) || line.len))
+		if (len && (!next_chunk_line(rest, &line) || line.len))
 			return false;
 	} while (len);
-	do {
-		if (!next_line(rest, &line) || has_control(&line))
-			return false;
-	} while (line.len);
+	rest->len = 0;
 	return true;
 }
 

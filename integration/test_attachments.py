@@ -134,7 +134,7 @@ def test_it_cannot_be_written(make_daemon):
     ({"files": [file(b"")]}, "files[0].data"),
     *[({"files": [file(), {**file(), "data": data}]}, "files[1].data")
       for data in ("YQ", "YQ=", "YQ==\n", " YQ==", "YR==", "Y===", "====", "YWJj=", "YQ==YQ==",
-                   "YW_j", "YW-j", "YWJjZA==x", "YWJ", "ü===")],
+                   "YW\u00ff", "YW_j", "YW-j", "YWJjZA==x", "YWJ", "ü===")],
     *[({"files": [file(name=name)]}, "files[0].name")
       for name in ("", ".", "..", "a/b", "/", "..\\a", "a\nb", "\x7f", "\x85", "\x1f",
                    "x" * 256, "é" * 128)],

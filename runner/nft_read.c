@@ -55,6 +55,8 @@ static bool same_chain(const struct nftnl_chain *c, const struct chain *wanted)
 	if (!wanted->base)
 		return !nftnl_chain_is_set(c, NFTNL_CHAIN_HOOKNUM);
 	return nftnl_chain_is_set(c, NFTNL_CHAIN_HOOKNUM) &&
+	       nftnl_chain_is_set(c, NFTNL_CHAIN_PRIO) &&
+	       nftnl_chain_is_set(c, NFTNL_CHAIN_POLICY) &&
 	       nftnl_chain_get_u32(c, NFTNL_CHAIN_HOOKNUM) == wanted->hook &&
 	       nftnl_chain_get_s32(c, NFTNL_CHAIN_PRIO) == wanted->priority &&
 	       nftnl_chain_get_u32(c, NFTNL_CHAIN_POLICY) == wanted->policy;
@@ -65,9 +67,9 @@ static void note_chain(struct found *f, const struct nftnl_chain *c)
 	const char *name = nftnl_chain_get_str(c, NFTNL_CHAIN_NAME);
 	size_t i = 0;
 
-	while (i < ARRAY_LEN(chains) && strcmp(chains[i].name, name) != 0)
+	while (name && i < ARRAY_LEN(chains) && strcmp(chains[i].name, name) != 0)
 		i++;
-	if (i == ARRAY_LEN(chains) || f->chains[i] || !same_chain(c, &chains[i]))
+	if (!name || i == ARRAY_LEN(chains) || f->chains[i] || !same_chain(c, &chains[i]))
 		f->surplus = true;
 	else
 		f->chains[i] = true;
@@ -93,10 +95,10 @@ static void note_rule(struct found *f, struct nftnl_rule *r)
 	char text[NFT_TEXT_SIZE];
 	size_t i = 0;
 
-	while (i < f->wanted->n_rules &&
+	while (chain && i < f->wanted->n_rules &&
 	       (f->rules[i] || strcmp(f->wanted->rules[i].chain, chain) != 0))
 		i++;
-	if (i == f->wanted->n_rules || !nft_rule_text(r, text) ||
+	if (!chain || i == f->wanted->n_rules || !nft_rule_text(r, text) ||
 	    strcmp(text, f->wanted->rules[i].text) != 0)
 		f->surplus = true;
 	else

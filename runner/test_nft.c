@@ -8,6 +8,9 @@
 #include "runner/nft_batch.h"
 #include "runner/nft_expr.h"
 
+#include <dlfcn.h>
+#include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
 #include <linux/netlink.h>
 #include <sched.h>
 #include <stdio.h>
@@ -206,6 +209,66 @@ static void test_extra_chain_does_not_verify(void **state)
 	assert_int_equal(nft_verify(*state, &policy, &e), -1);
 }
 
+/* What no kernel leaves out is missing from every message of a kind. */
+static struct {
+	int message;
+	uint16_t attribute; /* 0 = nothing is left out */
+} left_out;
+
+static void leave_out(struct nlmsghdr *m)
+{
+	struct nlattr *a;
+
+	if (m->nlmsg_type != (NFNL_SUBSYS_NFTABLES << 8 | left_out.message))
+		return;
+	mnl_attr_for_each(a, m, sizeof(struct nfgenmsg))
+	{
+		if (mnl_attr_get_type(a) == left_out.attribute)
+			a->nla_type = 0x3fff; /* nobody's */
+	}
+}
+
+/* Between the runner and its library. */
+ssize_t mnl_socket_recvfrom(const struct mnl_socket *sock, void *buf, size_t size)
+{
+	ssize_t (*real)(const struct mnl_socket *s, void *b, size_t n);
+	struct nlmsghdr *m = buf;
+	int left;
+	ssize_t n;
+
+	*(void **)&real = dlsym(RTLD_NEXT, "mnl_socket_recvfrom");
+	n = real(sock, buf, size);
+	left = (int)n;
+	for (; left_out.attribute && mnl_nlmsg_ok(m, left); m = mnl_nlmsg_next(m, &left))
+		leave_out(m);
+	return n;
+}
+
+static void test_what_is_left_out_does_not_verify(void **state)
+{
+	static const struct {
+		int message;
+		uint16_t attribute;
+	} cases[] = {
+		{ NFT_MSG_NEWCHAIN, NFTA_CHAIN_NAME },
+		{ NFT_MSG_NEWCHAIN, NFTA_CHAIN_HOOK },
+		{ NFT_MSG_NEWCHAIN, NFTA_CHAIN_POLICY },
+		{ NFT_MSG_NEWRULE, NFTA_RULE_CHAIN },
+		{ NFT_MSG_NEWRULE, NFTA_RULE_EXPRESSIONS },
+		{ NFT_MSG_NEWSETELEM, NFTA_SET_ELEM_LIST_ELEMENTS },
+	};
+	struct err e = ERR_INIT;
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		left_out.message = cases[i].message;
+		left_out.attribute = cases[i].attribute;
+		if (nft_verify(*state, &policy, &e) == 0)
+			fail_msg("case %zu", i);
+	}
+	left_out.attribute = 0;
+	assert_int_equal(nft_verify(*state, &policy, &e), 0);
+}
+
 /* One bad word, and nothing of the transaction is there. */
 static void test_transaction_is_whole(void **state)
 {
@@ -278,6 +341,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_other_mode_does_not_verify, load, release),
 		cmocka_unit_test_setup_teardown(test_extra_rule_does_not_verify, load, release),
 		cmocka_unit_test_setup_teardown(test_extra_chain_does_not_verify, load, release),
+		cmocka_unit_test_setup_teardown(test_what_is_left_out_does_not_verify, load,
+		                                release),
 		cmocka_unit_test_setup_teardown(test_transaction_is_whole, load, release),
 		cmocka_unit_test_setup_teardown(test_new_local_address_is_seen, load, release),
 		cmocka_unit_test_setup_teardown(test_overflow_of_the_watch, load, release),

@@ -133,6 +133,16 @@ static size_t decoded_size(const char *text, size_t len)
 	return len / 4 * 3 - (len >= 4 ? padding : 0);
 }
 
+/* The decoder takes a byte above 0x7f for a digit, too. */
+static bool is_base64(const char *text, size_t len)
+{
+	static const char digits[] = "+/0123456789"
+				     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+	size_t plain = strspn(text, digits);
+
+	return len % 4 == 0 && len - plain <= 2 && plain + strspn(text + plain, "=") == len;
+}
+
 static bool decode(const struct reading *r, const char *path, const struct json *v)
 {
 	struct attachments *to = r->to;
@@ -152,8 +162,9 @@ static bool decode(const struct reading *r, const char *path, const struct json 
 		return false;
 	}
 	to->count++; /* owned from here on */
-	if (len % 4 || sodium_base642bin((unsigned char *)a->data, size, text, len, NULL, &a->len,
-	                                 NULL, sodium_base64_VARIANT_ORIGINAL))
+	if (!is_base64(text, len) ||
+	    sodium_base642bin((unsigned char *)a->data, size, text, len, NULL, &a->len, NULL,
+	                      sodium_base64_VARIANT_ORIGINAL))
 		return invalid(r, path, "not base64 (RFC 4648, with padding, without line breaks)");
 	to->bytes += a->len;
 	return true;

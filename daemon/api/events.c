@@ -9,10 +9,8 @@
 /* Bytes of a turn told again: text may grow sixfold in JSON, and stands in two events. */
 #define AGAIN_MAX ((size_t)8 * 1024 * 1024)
 
-/* Last-Event-ID, or -1 when there is none; false when it is no event id. */
-static bool read_last_id(const struct http_request *req, int64_t *ret)
+bool events_last_id(const char *text, int64_t *ret)
 {
-	const char *text = http_header(req, "Last-Event-ID");
 	long long value;
 	char *end;
 
@@ -132,7 +130,7 @@ static bool read_wish(const struct http_request *req, struct http_response *res,
 	    !read_id(req, res, "turnId", &ret->turn, &ret->wish.turn) ||
 	    !read_id(req, res, "sessionId", &ret->session, &ret->wish.session))
 		return false;
-	if (read_last_id(req, &ret->wish.last_id))
+	if (events_last_id(http_header(req, "Last-Event-ID"), &ret->wish.last_id))
 		return true;
 	http_error(req, res, 400, "invalid_last_event_id",
 	           "Last-Event-ID: not a number from 0 to 9223372036854775807");

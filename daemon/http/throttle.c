@@ -59,22 +59,24 @@ static bool is_proxy(const struct throttle *t, const struct in6_addr *at)
 	return false;
 }
 
-/* Cut the last address off text[0..*len); false when there is none. */
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+/* Cut the last element off text[0..*len); false when it is no address. */
 static bool last_address(const char *text, size_t *len, struct in6_addr *ret)
 {
-	size_t end = *len, begin;
+	size_t end = *len, begin = end;
 
-	while (end && (text[end - 1] == ' ' || text[end - 1] == '\t'))
-		end--;
-	begin = end;
-	while (begin && text[begin - 1] != ',' && text[begin - 1] != ' ' && text[begin - 1] != '\t')
-		begin--;
-	if (!parse(text + begin, end - begin, ret))
-		return false;
 	while (begin && text[begin - 1] != ',')
 		begin--;
 	*len = begin ? begin - 1 : 0;
-	return true;
+	while (begin < end && is_blank(text[begin]))
+		begin++;
+	while (end > begin && is_blank(text[end - 1]))
+		end--;
+	return parse(text + begin, end - begin, ret);
 }
 
 struct in6_addr throttle_client(const struct throttle *t, const struct sockaddr *peer,
