@@ -2,8 +2,11 @@
 
 import hashlib
 import http.client
+import json
+import random
 import re
 import secrets
+import socket
 import subprocess
 import threading
 import time
@@ -13,6 +16,7 @@ import pytest
 
 from contract import CONTRACT
 from daemon import write_file
+from ranks import differ, distance, middle
 from world import BUILD
 
 
@@ -115,6 +119,12 @@ def attempt(connection, token, more=None):
     return answer.status, headers, re.sub(rb'"requestId":"[^"]*"', b"", body)
 
 
+def declared(daemon):
+    """{tenant: the id of its credential}, as the daemon has it."""
+    with open(daemon.registry, encoding="utf-8") as f:
+        return {t["name"]: t["credentials"][0]["id"] for t in json.load(f)["tenants"]}
+
+
 def connect(daemon):
     return http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=30)
 
@@ -126,16 +136,14 @@ def test_a_flood_touches_nobody_else(make_daemon):
     """From one address, which all have here: the throttle keeps no right token out."""
     daemon = make_daemon(("acme", "globex"), options=["--max-failed-attempts=20"]).start()
     globex = daemon.client("globex")
-    known = daemon.tenants["acme"].entry()["credentials"][0]["id"]
+    known = declared(daemon)["acme"]
     seen = {"known": [], "unknown": []}
 
     def flood(kind):
         connection = connect(daemon)
         for _ in range(FLOOD):
             identity = known if kind == "known" else uuid.uuid4()
-            began = time.perf_counter()
-            answer = attempt(connection, f"{identity}.{secrets.token_hex(16)}")
-            seen[kind].append((time.perf_counter() - began, answer))
+            seen[kind].append(attempt(connection, f"{identity}.{secrets.token_hex(16)}"))
         connection.close()
 
     threads = [threading.Thread(target=flood, args=(kind,)) for kind in seen]
@@ -150,13 +158,11 @@ def test_a_flood_touches_nobody_else(make_daemon):
     kinds = {}
     for kind, rows in seen.items():
         assert len(rows) == FLOOD
-        refused = {(status, tuple(headers), body) for _, (status, headers, body) in rows}
+        refused = {(status, tuple(headers), body) for status, headers, body in rows}
         assert {status for status, _, _ in refused} <= {401, 429}
         kinds[kind] = {(status, tuple(h for h in headers if h[0] != "Retry-After"), body)
                        for status, headers, body in refused}
-        middle = sorted(took for took, _ in rows)[FLOOD // 2]
-        print(f"{kind} ids: half of the answers within {middle * 1e6:.0f} us")
-    statuses = [status for rows in seen.values() for _, (status, _, _) in rows]
+    statuses = [status for rows in seen.values() for status, _, _ in rows]
     assert statuses.count(429) > FLOOD  # 20 at once, and one in three seconds
     both = kinds["known"] | kinds["unknown"]
     assert len(both) == 2, "answers differ by what is in the token"
@@ -165,6 +171,85 @@ def test_a_flood_touches_nobody_else(make_daemon):
     # Its address is the same, and its token right.
     assert globex.request("GET", "/v1/models").status == 200
     assert daemon.client().request("GET", "/v1/models").status == 401  # none was sent
+    assert daemon.stop() == 0
+
+
+def noise(draw, n, busy):
+    """Times about 100 us, as a machine gives them that has other things to do as well."""
+    times = [100 + 8 * draw.lognormvariate(0, 1) + (draw.random() < 0.02) * draw.random() * 5000
+             for _ in range(n)]
+    for i in range(n // 3, n // 2 if busy else 0):
+        times[i] *= 3
+    return times
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_what_is_called_a_difference(busy):
+    """2 us of 100 are, and none are not; nor is one that only many samples make certain."""
+    for seed in range(12):
+        draw = random.Random(seed)
+        one, other = (noise(draw, 8000, busy) for _ in range(2))
+        assert not differ(one, other), seed
+        assert differ([t + 2 for t in one], other) and differ(one, [t + 2 for t in other]), seed
+    flat = [100 + i % 10 / 100 for i in range(4000)]
+    assert not differ([t + 0.5 for t in flat], flat) and distance([t + 0.5 for t in flat], flat) > 50
+    assert distance(flat, flat) == 0
+
+
+class Prober:
+    """Sends wrong tokens over one connection, and measures until the answer is there."""
+
+    def __init__(self, daemon):
+        self.socket = socket.create_connection(("127.0.0.1", daemon.port), timeout=60)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def microseconds(self, question):
+        began = time.perf_counter_ns()
+        self.socket.sendall(question)
+        answer = self.socket.recv(65536)
+        while not answer.rstrip().endswith(b"}"):
+            answer += self.socket.recv(65536)
+        took = time.perf_counter_ns() - began
+        assert answer.startswith(b"HTTP/1.1 401 "), answer
+        return took / 1000
+
+
+def questions(ids):
+    """One for each id, in an order that chance decides; all are made in the same way."""
+    made = []
+    for name, identity in ids.items():
+        token = f"{identity or uuid.uuid4()}.{secrets.token_hex(16)}"
+        made.append((name, f"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()))
+    random.shuffle(made)
+    return made
+
+
+ROUNDS, MOST_ROUNDS = 2000, 20000
+
+
+def test_no_time_tells_a_known_id(make_daemon):
+    """Wrong tokens with the id of a credential, of another one (which says what the machine itself
+    makes of equals), and of none, in an order that chance decides. Measured until a difference of
+    a fiftieth would be noticed, and in any case one of a tenth."""
+    daemon = make_daemon(("acme", "globex"), options=["--max-failed-attempts=1000000"]).start()
+    ids = {**declared(daemon), "nobody": None}
+    times = {name: [] for name in ids}
+    prober = Prober(daemon)
+
+    def noticed(share):
+        longer = [t + share * middle(times["globex"]) for t in times["globex"]]
+        return differ(longer, times["acme"])
+
+    while not times["acme"] or not noticed(1 / 50) and len(times["acme"]) < MOST_ROUNDS:
+        # Beforehand: what is made just before it is sent is sent more slowly.
+        for name, question in [q for _ in range(ROUNDS) for q in questions(ids)]:
+            times[name].append(prober.microseconds(question))
+    prober.socket.close()
+    said = {name: f"{middle(series):.1f} us" for name, series in times.items()}
+    print(f"{len(times['acme'])} rounds: {said}")
+    assert noticed(1 / 10), f"this machine measures nothing: {said}"
+    assert not differ(times["acme"], times["globex"]), said
+    assert not differ(times["acme"] + times["globex"], times["nobody"]), said
     assert daemon.stop() == 0
 
 
