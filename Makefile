@@ -9,6 +9,7 @@
 #   make check-vm  install it in virtual machines with systemd, and test it there
 #   make check-vm-long  the same with the tests that take long
 #   make check-chaos  break one thing after the other under load (ROUNDS=100, SEED=N)
+#   make soak      mixed load for MINUTES=30: what grows, and what gets slower (SEED=N)
 #   make fuzz      every reader of foreign bytes against SECONDS=20 of invented ones
 #   make cov       which lines the tests run, by folder
 #   make bench     measure, side by side with the tools it competes with (ROWS="name ...", SHORT=1)
@@ -50,7 +51,7 @@ warn := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-st
 harden := -fstack-protector-strong -fstack-clash-protection -fcf-protection \
 	-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
 # These install what is missing first, a compiler too, and then call make again.
-front := prepare demo run check asan asan-short tsan tsan-short bench cov lint check-vm check-vm-long check-chaos fuzz
+front := prepare demo run check asan asan-short tsan tsan-short bench cov lint check-vm check-vm-long check-chaos soak fuzz
 building := $(filter-out $(front) clean format unit,$(or $(MAKECMDGOALS),all))
 ifeq ($(findstring clang,$(if $(building),$(shell $(CC) --version))),)
 warn += -Wjump-misses-init -Wlogical-op -Wduplicated-cond -Wduplicated-branches
@@ -100,6 +101,10 @@ ROUNDS ?= 100
 check-chaos: prepare
 	$Q$(MAKE) --no-print-directory all && \
 		scripts/check-chaos --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $B
+MINUTES ?= 30
+soak: prepare
+	$Q$(MAKE) --no-print-directory all && \
+		scripts/soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $B
 asan asan-short:
 	$Qscripts/prepare all --test
 	$Q$(MAKE) --no-print-directory -j$$(nproc) VARIANT=asan all tests && \

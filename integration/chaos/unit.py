@@ -22,15 +22,20 @@ OPTIONS = ["--disk-start-mb=170", "--disk-end-mb=95", "--disk-reserve-mb=64",
 class Unit(Daemon):
     """Its state is a small file system of its own; its port stays the same over restarts."""
 
+    always = OPTIONS
+
     def __init__(self, world, tenants, wrong, options=()):
-        super().__init__(world, tenants, [*OPTIONS, *options])
-        output_of("mount", "-t", "tmpfs", "-o", f"size={STATE_MIB}m", "tmpfs", self.state)
-        give(self.state, 0o700)
+        super().__init__(world, tenants, [*self.always, *options])
+        self.make_state()
         self.wrong = wrong
         self.starts, self.may_end, self.closing = 0, False, False
         self.up = threading.Event()
         self.helpers = set()  # pids of what the harness itself runs
         self.guard = None
+
+    def make_state(self):
+        output_of("mount", "-t", "tmpfs", "-o", f"size={STATE_MIB}m", "tmpfs", self.state)
+        give(self.state, 0o700)
 
     def open(self, *words):
         self.words = words

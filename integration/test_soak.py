@@ -1,0 +1,303 @@
+"""How "make soak" judges: a leak of a stated size is found, and noise is not taken for one."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import xml.etree.ElementTree as tree
+
+import pytest
+
+from world import ROOT
+
+sys.path.insert(0, f"{ROOT}/bench")
+
+from figures import quantile  # noqa: E402
+from soak import flat, measures, run  # noqa: E402
+from soak.draw import Panel, draw, round_up  # noqa: E402
+from soak.flat import Bound, Verdict, line, windows  # noqa: E402
+from soak.sample import Family, size_of  # noqa: E402
+
+RUN = 1800
+SEEDS = range(6)
+EVERY = 6
+
+
+def samples(value, seconds=RUN, every=EVERY):
+    """[(when, value(part of the run))]"""
+    return [(t, value(t / seconds)) for t in range(0, seconds, every)]
+
+
+def judge(value, bound, reduce=min, count=25):
+    return flat.judge(samples(value), RUN / 6, RUN, count, reduce, bound)
+
+
+def median(values):
+    return quantile(values, 0.5)
+
+
+def noise(seed, level, width, growth=0.0):
+    """Of that growth over the run, with bursts."""
+    chance = random.Random(seed)
+    return lambda part: level + growth * part + chance.gauss(0, width) + \
+        (chance.random() < 0.05) * width * 20
+
+
+# -- the statistic
+
+
+def test_windows_have_one_value_each_and_the_edges_belong_to_the_later_one():
+    found = windows([(0, 5), (9.9, 1), (10, 7), (19.9, 3), (20, 9)], 0, 20, 2, min)
+    assert found == [(5, 1), (15, 3)]
+
+
+def test_a_window_without_samples_is_left_out():
+    assert windows([(1, 5), (25, 6)], 0, 30, 3, max) == [(5, 5), (25, 6)]
+
+
+def test_the_slope_of_a_line_is_its_own_and_certain():
+    slope, low, high = line([(t, 3 + 2 * t) for t in range(10)])
+    assert slope == low == high == 2
+
+
+def test_outliers_do_not_move_it():
+    points = [(t, 7.0) for t in range(25)]
+    points[3] = (3, 10000.0)
+    points[24] = (24, -500.0)
+    assert line(points)[0] == 0
+
+
+def test_the_interval_is_that_of_sen():
+    """Worked by hand: n = 10, 45 slopes, spread 1.96 * sqrt(125) = 21.9; ranks 11 and 34."""
+    values = [0, 4, 1, 5, 3, 8, 6, 11, 7, 12]
+    points = list(enumerate(values))
+    found = flat.slopes(points)
+    assert len(found) == 45
+    assert line(points) == (found[22], found[10], found[34])
+
+
+def test_a_bound_is_the_greater_of_its_two():
+    assert Bound(3).of(1000) == 3
+    assert Bound(3, 0.25).of(1000) == 250 and Bound(3, 0.25).of(4) == 3
+
+
+@pytest.mark.parametrize("growth, word", [(10, "flat"), (10.1, "grows")])
+def test_at_the_bound_and_one_past_it(growth, word):
+    """Without noise; the run that is judged is five sixths of all of it."""
+    assert judge(lambda part: growth * part * 6 / 5, Bound(10), median).word == word
+
+
+def test_too_few_windows_say_nothing():
+    points = [(t, 1.0) for t in range(flat.FEWEST)]
+    assert Verdict(points, 0, 10, Bound(1)).word == "flat"
+    assert Verdict(points[1:], 0, 10, Bound(1)).word == "unclear"
+    assert Verdict([], 0, 10, Bound(1)).word == "unclear"
+
+
+# -- leaks and noise
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_leak_of_memory_is_found_in_noise(seed):
+    """100 bytes for each of 60,000 turns, in a server of 30 MiB that goes up and down by 2."""
+    leak = 100 * 60000 / (1 << 20)
+    server = next(m for m in measures.MEASURES if m.name == "server.private")
+    found = judge(noise(seed, 30, 2, leak), server.bound, server.reduce)
+    assert found.word == "grows" and found.growth == pytest.approx(leak * 5 / 6, abs=1.6)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_same_without_a_leak_is_flat(seed):
+    server = next(m for m in measures.MEASURES if m.name == "server.private")
+    assert judge(noise(seed, 30, 2), server.bound, server.reduce).word == "flat"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("leak, word", [(0, "flat"), (12, "grows")])
+def test_descriptors_of_a_server_at_work(seed, leak, word):
+    """Between 20 and 60, by what is under way; one leaks every 150 s, or none does."""
+    chance = random.Random(seed)
+    found = judge(lambda part: 20 + int(leak * part) + abs(int(chance.gauss(0, 12))), Bound(3))
+    assert found.word == word
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_series_that_hides_a_leak_is_not_flat(seed):
+    """Noise of 40 times the bound: a leak of five times the bound may not pass for flat."""
+    chance = random.Random(seed)
+    assert judge(lambda part: 5 * part + chance.gauss(0, 40), Bound(1), median).word != "flat"
+
+
+def test_what_rises_once_and_stays_is_no_leak():
+    """A cache that is filled within the first tenth of what is judged."""
+    assert judge(lambda part: 10 if part < 0.25 else 40, Bound(3)).word == "flat"
+
+
+def test_what_is_emptied_again_and_again_is_flat():
+    """As a database between two rounds of autovacuum."""
+    assert judge(lambda part: part * 100 % 1 * 20, Bound(3)).word == "flat"
+
+
+# -- latencies, against what the machine takes
+
+
+def timings(growth, load, seed):
+    """A GET that takes 4 ms and becomes slower by growth, on a machine whose load takes it to
+    (1 + load) times that."""
+    chance = random.Random(seed)
+    found = {"echo": [], "get": []}
+    for number in range(RUN):
+        part = number / RUN
+        slow = 1 + load * part
+        found["echo"].append((number, 0.1 * slow * chance.lognormvariate(0, 0.4)))
+        found["get"].append((number, 4 * (1 + growth * part) * slow *
+                             chance.lognormvariate(0, 0.4)))
+    return found
+
+
+def verdicts(growth, load, seed):
+    rows = measures.judge_latencies(timings(growth, load, seed), 0, RUN)
+    return {row.title: row.verdict.word for row in rows}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_machine_that_becomes_busy_is_not_a_daemon_that_becomes_slow(seed):
+    assert verdicts(0, 3, seed)["GET a session, median"] == "flat"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_daemon_that_becomes_slow_is_found_on_a_busy_machine(seed):
+    found = verdicts(0.8, 3, seed)
+    assert found["GET a session, median"] == "grows"
+    assert found["GET /healthz, median"] == "unclear"  # nobody has timed it
+
+
+# -- what a run is judged by
+
+
+def words(seconds):
+    """Of everything that can be measured, where nothing ever changes."""
+    every = {m.name: samples(lambda part: 100, seconds)
+             for m in [*measures.MEASURES, *measures.DATABASE]}
+    return {row.title: row.verdict.word for row in measures.judge_all(every, 0, seconds)}
+
+
+def test_everything_flat():
+    found = words(RUN)
+    assert set(found.values()) == {"flat"}
+    assert len(found) == len(measures.MEASURES) + len(measures.DATABASE)
+
+
+@pytest.mark.parametrize("measure", [*measures.MEASURES, *measures.DATABASE], ids=lambda m: m.name)
+def test_twice_its_bound_is_found_in_each_measure_alone(measure):
+    span = RUN - (measures.VACUUM_SECONDS if measure in measures.DATABASE else RUN / 6)
+    leak = 2 * measure.bound.of(0) / measure.factor * RUN / span
+    rows = measures.judge_all({measure.name: samples(lambda part: leak * part)}, 0, RUN)
+    assert [(row.title, row.verdict.word) for row in rows] == [(measure.title, "grows")]
+
+
+def test_a_run_that_is_shorter_than_a_round_of_autovacuum_judges_no_database():
+    titles = {m.title for m in measures.DATABASE}
+    assert titles <= set(words(RUN)) and not titles & set(words(180))
+
+
+@pytest.mark.parametrize("verdict, left, wrongs, status", [
+    ("flat", 0, [], 0), ("unclear", 0, [], 2), ("grows", 0, [], 1), ("flat", 1, [], 1),
+    ("flat", 0, ["x"], 1), ("unclear", 0, ["x"], 1)])
+def test_the_exit_status(verdict, left, wrongs, status, capsys):
+    row = measures.Row("x", "", Verdict([], 0, 1, Bound(1)))
+    row.verdict.word = verdict
+    assert run.conclude([row], {"rows": left}, wrongs) == status
+    assert f"1 {verdict}" in capsys.readouterr().out.replace("grow,", "grows,")
+
+
+class Ending:
+    """A run whose end fails at one step."""
+
+    def __init__(self, fails):
+        self.wrongs, self.fails = [], fails
+
+    def step(self, name, value):
+        if name == self.fails:
+            raise AssertionError(f"no {name}")
+        return value
+
+    def rest(self):
+        return self.step("rest", {"rows": 0})
+
+    def reclaimed(self):
+        return self.step("reclaimed", {"acme": {}})
+
+    def stop(self):
+        self.step("stop", None)
+
+
+@pytest.mark.parametrize("fails, found", [
+    (None, ({"rows": 0}, {"acme": {}})), ("rest", ({}, {})),
+    ("reclaimed", ({"rows": 0}, {})), ("stop", ({"rows": 0}, {"acme": {}}))])
+def test_a_fault_at_the_end_is_told_and_leaves_the_curves(fails, found):
+    ending = Ending(fails)
+    assert run.finish(ending) == found
+    assert ending.wrongs == ([f"at the end: AssertionError: no {fails}"] if fails else [])
+
+
+def test_the_table_says_what_cannot_be_said():
+    rows = [measures.Row("a", "MiB", judge(lambda part: 5.0, Bound(1))),
+            measures.Row("b", "", Verdict([], 0, 1, Bound(1)))]
+    lines = run.table(rows).splitlines()
+    assert lines[2] == "| a | 5 MiB | +0 | +0..+0 | 1 | flat |"
+    assert lines[3] == "| b | | | | | unclear |"
+    assert json.loads(json.dumps([row.document() for row in rows]))[1]["growth"] is None
+
+
+# -- what is read, and drawn
+
+
+def test_a_family_is_sorted_by_what_its_processes_are_for(cloister, acme, session):
+    assert acme.run(session, "$ true").status == "completed"
+    family = Family(cloister.main_pid())
+    assert {name: len(pids) for name, pids in family.classes.items()
+            if name in ("launcher", "server", "keeper", "postmaster")} == \
+        {"launcher": 1, "server": 1, "keeper": len(family.classes["courier"]), "postmaster": 1}
+    assert family.classes["server"] == [cloister.server().pid]
+    assert family.classes["backends"] and family.classes["workers"]
+    box = family.sandboxes[cloister.tenants["acme"].id]
+    assert box["runner"] == [cloister.runner("acme").pid]
+    assert box["sentry"] == [cloister.sentry("acme").pid]
+    assert box["slirp4netns"] and box["gofer"] and box["stubs"]
+    assert len(family.pids()) == len(set(family.pids())), "each process is of one kind"
+
+
+def test_the_size_of_a_directory_is_what_it_takes_on_the_disk(tmp_path):
+    os.makedirs(tmp_path / "a" / "left")
+    (tmp_path / "a" / "f").write_bytes(b"x" * 5000)
+    (tmp_path / "a" / "left" / "g").write_bytes(b"x" * 100000)
+    taken, number = size_of(str(tmp_path), (f"{tmp_path}/a/left",))
+    assert number == 1 and 5000 <= taken <= 16384
+    assert size_of(str(tmp_path))[1] == 2
+
+
+@pytest.mark.parametrize("value, above", [(0, 1), (1, 1), (1.1, 1.5), (7, 8), (0.03, 0.03),
+                                          (99, 100), (101, 150)])
+def test_an_axis_ends_at_a_round_number(value, above):
+    assert round_up(value) == pytest.approx(above)
+
+
+def test_the_drawing_is_xml_and_within_its_frame():
+    panels = [Panel("a < b", {"x & y": [(0, 1.0), (30, 4.0)], "none": []}),
+              Panel("empty", {})]
+    root = tree.fromstring(draw(panels, 30))
+    _, _, width, height = map(float, root.get("viewBox").split())
+    space = "{http://www.w3.org/2000/svg}"
+    lines = root.findall(f"{space}polyline")
+    assert len(lines) == 1
+    points = [tuple(map(float, p.split(","))) for p in lines[0].get("points").split()]
+    assert all(0 <= x <= width and 0 <= y <= height for x, y in points)
+    assert points[0][1] > points[1][1], "more is higher"
+    assert "x & y" in [t.text for t in root.findall(f"{space}text")]
+
+
+def test_the_script_says_how_it_is_called():
+    done = subprocess.run([f"{ROOT}/scripts/soak"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "usage: scripts/soak" in done.stderr
