@@ -58,32 +58,39 @@ static void check_error(const struct wire *w, size_t len, size_t come, const str
 	demand(strlen(e->text) == text && memcmp(e->text, w->why.text, text) == 0);
 }
 
+/* head is what is waited for, with how many descriptors, and how many come. */
+static void wait_for(int channel, const uint8_t head[3], const struct wire *w, size_t len)
+{
+	enum report_step step = (enum report_step)(head[0] % 8);
+	size_t wanted = head[1] % (FDMSG_MAX + 1), come = head[2] % 7;
+	bool right = is_wanted(w, len, (int32_t)step, wanted, come);
+	struct report got = { .value = 7 };
+	struct err e = ERR_INIT;
+
+	if (report_wait(channel, step, wanted, 1000, &got, &e) < 0) {
+		demand(!right && got.value == 7);
+		check_error(w, len, come, &e);
+		return;
+	}
+	demand(right && got.step == step && got.value == w->value && got.fd_count == come);
+	for (size_t i = 0; i < got.fd_count; i++)
+		demand(got.fds[i] > 2 && close(got.fds[i]) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	enum report_step step = size ? (enum report_step)(data[0] % 8) : REPORT_GO;
-	size_t wanted, come, len = size - 3;
-	struct report got = { .value = 7 };
 	struct wire w = { .step = 0 };
 	struct err e = ERR_INIT;
 	int ends[2], free_fd;
+	size_t len = size - 3;
 
 	if (size < 4 || len > sizeof(w) + 100)
 		return 0;
-	wanted = data[1] % (FDMSG_MAX + 1);
-	come = data[2] % 7;
 	memcpy(&w, data + 3, len < sizeof(w) ? len : sizeof(w));
 	demand(report_pair(ends, &e) == 0);
 	free_fd = lowest_fd();
-	send_all(ends[1], data + 3, len, come);
-	if (report_wait(ends[0], step, wanted, 1000, &got, &e) == 0) {
-		demand(is_wanted(&w, len, (int32_t)step, wanted, come));
-		demand(got.step == step && got.value == w.value && got.fd_count == come);
-		for (size_t i = 0; i < got.fd_count; i++)
-			demand(got.fds[i] > 2 && close(got.fds[i]) == 0);
-	} else {
-		demand(!is_wanted(&w, len, (int32_t)step, wanted, come) && got.value == 7);
-		check_error(&w, len, come, &e);
-	}
+	send_all(ends[1], data + 3, len, data[2] % 7);
+	wait_for(ends[0], data, &w, len);
 	demand(lowest_fd() == free_fd);
 	demand(close(ends[0]) == 0 && close(ends[1]) == 0);
 	return 0;
