@@ -2,6 +2,7 @@
 
 An input holds one line "PLAN {json}": {"mark", "calls": [[{"name", "arguments"}, ...], ...]},
 a list of calls for each answer. When all of them have their results it says "told MARK".
+"OUTPUT" in arguments stands for the id of the output that the last result with one names.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import time
 from provider.server import EVENTS, Hang, Provider, Say, chunk, head
 
 PLAN = re.compile(r"^PLAN (\{.*\})$", re.MULTILINE)
+OUTPUT = re.compile(r"\bout_\w+")
 
 
 def text_of(content):
@@ -27,7 +29,9 @@ def place(messages):
     last = max(i for i, m in enumerate(messages) if m["role"] == "user" and
                PLAN.search(text_of(m["content"])))
     plan = json.loads(PLAN.search(text_of(messages[last]["content"]))[1])
-    return plan, sum(1 for m in messages[last:] if m.get("tool_calls"))
+    named = [n for m in messages[last:] if m["role"] == "tool"
+             for n in OUTPUT.findall(text_of(m["content"]))]
+    return plan, sum(1 for m in messages[last:] if m.get("tool_calls")), (named or ["none"])[-1]
 
 
 def stream(connection, deltas):
@@ -37,9 +41,10 @@ def stream(connection, deltas):
     connection.sendall(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
 
 
-def calls(batch, prefix):
+def calls(batch, prefix, output):
     return [{"index": i, "id": f"{prefix}_{i}", "type": "function",
-             "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])}}
+             "function": {"name": call["name"], "arguments":
+                          json.dumps(call["arguments"]).replace('"OUTPUT"', f'"{output}"')}}
             for i, call in enumerate(batch)]
 
 
@@ -71,13 +76,13 @@ class Clerk(Provider):
         mood = self.mood
         if mood:
             return mood(connection, request)
-        plan, step = place(request.json["messages"])
+        plan, step, output = place(request.json["messages"])
         with self.counting:
             self.asked.setdefault((plan["mark"], step), []).append(time.monotonic())
         if step < len(plan["calls"]):
             deltas = [{"delta": {"role": "assistant",
                                  "tool_calls": calls(plan["calls"][step],
-                                                     f"{plan['mark']}_{step}")}},
+                                                     f"{plan['mark']}_{step}", output)}},
                       {"delta": {}, "finish_reason": "tool_calls"}]
         else:
             deltas = [{"delta": {"role": "assistant", "content": f"told {plan['mark']}"}},
@@ -94,7 +99,7 @@ class Clerk(Provider):
     def judge(self, mark, answers, began, ended):
         """A model is asked once for each answer, and once more for each time that something
         broke while the turn went on."""
-        broke = sum(1 for begin, end in self.ledger.interruptions if begin < ended and began < end)
+        broke = self.ledger.broke(began, ended)
         for step in range(answers):
             times = self.asked.pop((mark, step), [])
             if not 1 <= len(times) <= 1 + broke:

@@ -18,8 +18,12 @@ class Turn:
     def __init__(self, turn, session, kind, plan, asked):
         self.id, self.session, self.kind, self.plan = turn, session, kind, plan
         self.asked = asked  # when it was first sent; it was accepted some time later
-        self.status = self.code = self.result = None  # once it has ended
+        self.status = self.code = self.result = self.ended = None  # once it has ended
         self.answers = {}  # call id: what the history has as its result
+
+    def says(self):
+        """Of each call in turn: what its result has in it when nothing was broken, or ""."""
+        return [call.get("says", "") for batch in self.plan["calls"] for call in batch]
 
     def __repr__(self):
         return f"turn {self.id} ({self.kind}, {self.status} {self.code or ''})"
@@ -33,9 +37,8 @@ class Account:
         self.canary = f"canary-{tenant}-{time.time_ns():x}"
         self.sessions, self.deleted = set(), set()
         self.turns = {}
-        self.terminal = {}  # turn: the type of the event that told of its end
         self.told = {}  # (turn, call): the output that a tool.finished told of
-        self.noted = set()  # what was found wrong and told already
+        self.written_off = set()  # turns that were found wrong, and need no more telling
 
 
 class Ledger:
@@ -49,6 +52,10 @@ class Ledger:
     def wrong(self, what):
         with self.lock:
             self.wrongs.append(what)
+
+    def broke(self, began, ended):
+        """How often something was broken meanwhile."""
+        return sum(1 for begin, end in self.interruptions if begin < ended and began < end)
 
     def take_wrongs(self):
         with self.lock:

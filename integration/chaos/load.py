@@ -13,16 +13,15 @@ import threading
 import time
 import uuid
 
-from client import TERMINAL
+from client import TERMINAL, blocks
 from chaos.ledger import Turn
+from contract import CONTRACT
 from world import PATIENCE
 
 LATER = (429, 503)  # "Retry-After says when"
 ANSWER_SECONDS = 60  # within which a request must have been answered, whatever happens
 TURN_SECONDS = 90  # within which a turn must have ended
 TURNS_OF_A_SESSION = 8
-INTERRUPTED = ("error: interrupted: ", "error: lost: ", "error: cancelled: ")
-ENDED = ("[lost: ", "[ended", "[cancelled", "[stopped")
 
 
 class Gate:
@@ -125,8 +124,9 @@ class Program:
         self.expect(answer, 204, 404)  # 404: an answer before this one was lost
         self.account.sessions.discard(session)
         self.account.deleted.add(session)
-        for turn in [t for t in self.account.turns.values() if t.session == session]:
-            del self.account.turns[turn.id]
+        for turn in list(self.account.turns.values()):
+            if turn.session == session:
+                del self.account.turns[turn.id]
 
     def start(self, session, kind, plan, **fields):
         plan = {"mark": f"m{uuid.uuid4().hex}", "note": self.account.canary, **plan}
@@ -160,23 +160,90 @@ class Lost(Exception):
     """Accepted, or asked for, and then nothing."""
 
 
-def shell(command):
-    return {"name": "shell", "arguments": {"command": command}}
+def call(tool, says=None, **arguments):
+    """One call of a model; says is in its result unless something was broken."""
+    return {"name": tool, "arguments": arguments, **({"says": says} if says else {})}
+
+
+def shell(command, says=None, **more):
+    return call("shell", says, command=command, **more)
 
 
 def effect(mark, pause):
     """A command that leaves a line in the workspace, once each time that it runs."""
-    return shell(f"echo {mark} >>effects; sleep {pause:.2f}; echo done {mark}")
+    return shell(f"echo {mark} >>effects; sleep {pause:.2f}; echo done {mark}", f"done {mark}\n")
 
 
 class Commands(Program):
     """Turns of one to three answers with one to three commands each."""
 
-    def piece(self, session):
+    def begin(self, session):
         answers = [[effect(uuid.uuid4().hex, self.chance.choice((0, 0, 0.1, 0.5)))
                     for _ in range(self.chance.randint(1, 3))]
                    for _ in range(self.chance.randint(1, 3))]
-        self.finish(self.start(session, "commands", {"calls": answers}))
+        return self.start(session, "commands", {"calls": answers})
+
+    def piece(self, session):
+        self.finish(self.begin(session))
+
+
+class Streams(Commands):
+    """Turns each of which is watched by a stream of its own, until that has told of the end."""
+
+    def piece(self, session):
+        turn = self.begin(session)
+        deadline = time.monotonic() + TURN_SECONDS * PATIENCE
+        while not (told := self.follow(turn)):
+            if time.monotonic() > deadline:
+                raise Lost(f"no stream tells of the end of {turn} in {TURN_SECONDS} s")
+            time.sleep(0.1)
+        self.finish(turn)
+        if told != f"turn.{turn.status}":
+            self.ledger.wrong(f"the stream of {turn} ended with {told}")
+
+    def follow(self, turn):
+        """The last event of a stream, when it is the turn's end; else it was cut, or refused."""
+        connection = self.client.connect(30)
+        kind = None
+        try:
+            connection.request("GET", f"/v1/events?turnId={turn.id}", None,
+                               self.client.headers(None, {}))
+            response = connection.getresponse()
+            if response.status != 200:
+                self.ledger.refused(f"stream of a turn: {response.status}")
+                return None
+            for kind, number, data in blocks(response):
+                value = CONTRACT.check_event(kind, number, data)
+                if kind != "replay.reset" and value["turnId"] != turn.id:
+                    self.ledger.wrong(f"the stream of {turn} tells {data[:300]}")
+        except (OSError, http.client.HTTPException, ValueError) as problem:
+            self.ledger.refused(f"stream of a turn: {type(problem).__name__}")
+        finally:
+            connection.close()
+        return kind if kind in [f"turn.{state}" for state in TERMINAL] else None
+
+
+class Execs(Program):
+    """Commands with more output than a result holds, and in the background."""
+
+    def piece(self, session):
+        mark = uuid.uuid4().hex
+        answers = self.chance.choice((self.long, self.background))(mark)
+        self.finish(self.start(session, "execs", {"calls": [[a] for a in answers]}))
+
+    @staticmethod
+    def long(mark):
+        # A history shows of a long result the beginning.
+        return (shell(f"echo {mark} >>effects; seq 30000", "1\n2\n3\n"),
+                call("read_output", "29999\n", id="OUTPUT", line=29999, lines=1))
+
+    @staticmethod
+    def background(mark):
+        # Where it is not stopped, because its turn failed, it may not hold its place for long.
+        return (shell(f"echo {mark} >>effects; echo up {mark}; exec sleep 600",
+                      "started in the background", background=True, timeoutMs=60000),
+                call("shell_read", f"up {mark}\n", id="OUTPUT", offset=0, waitMs=20000),
+                call("shell_stop", "[ended: stopped]", id="OUTPUT"))
 
 
 class Files(Program):
@@ -184,9 +251,9 @@ class Files(Program):
 
     def piece(self, session):
         name, text = f"{uuid.uuid4().hex}.txt", f"{self.account.canary} {uuid.uuid4().hex}\n"
-        plan = {"calls": [[{"name": "write_file", "arguments": {"path": name, "content": text}}],
-                          [{"name": "read_file", "arguments": {"path": name}}],
-                          [shell(f"rm -f {name}")]], "text": text}
+        plan = {"calls": [[call("write_file", path=name, content=text)],
+                          [call("read_file", text.strip(), path=name)],
+                          [shell(f"rm -f {name}")]]}
         self.finish(self.start(session, "files", plan))
 
 
@@ -194,9 +261,8 @@ class Questions(Program):
     """A person is asked, and answers; an answer that was taken holds."""
 
     def piece(self, session):
-        call = {"name": "ask_user", "arguments": {"question": f"go? {self.account.canary}",
-                                                  "options": ["yes", "no"]}}
-        turn = self.start(session, "question", {"calls": [[call]]})
+        asked = call("ask_user", question=f"go? {self.account.canary}", options=["yes", "no"])
+        turn = self.start(session, "question", {"calls": [[asked]]})
         deadline = time.monotonic() + TURN_SECONDS * PATIENCE
         while True:
             listed = self.expect(self.ask("GET", f"/v1/requests?turnId={turn.id}"), 200)["data"]
@@ -265,7 +331,7 @@ class Reader(Program):
             self.ledger.wrong(f"{self.account.tenant} is told of {what} of others: {foreign}")
 
 
-PROGRAMS = (Commands, Commands, Files, Questions, Cancels, Reader)
+PROGRAMS = (Commands, Streams, Execs, Files, Questions, Cancels, Reader)
 
 
 class Load:

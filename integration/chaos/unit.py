@@ -31,6 +31,7 @@ class Unit(Daemon):
         self.starts, self.may_end, self.closing = 0, False, False
         self.up = threading.Event()
         self.helpers = set()  # pids of what the harness itself runs
+        self.cgroup = None  # of this run, where there is one
         self.guard = None
 
     def make_state(self):

@@ -20,6 +20,8 @@ class Watcher:
         self.restless = restless  # chooses after how many events it leaves by itself
         self.last, self.whole_since = None, None
         self.ends = {}  # turn: the type of its terminal event
+        self.finished = set()  # (turn, call) of each tool.finished
+        self.gap = True  # what comes next need not be the next one
         self.closing, self.connected, self.response = False, False, None
         self.connections, self.events = 0, 0
         self.heard = time.monotonic()
@@ -78,29 +80,38 @@ class Watcher:
             if other.canary in data or value.get("sessionId") in other.sessions:
                 self.wrong(f"told what is of {other.tenant}: {data[:300]}")
         if kind == "replay.reset":
-            self.whole_since = time.monotonic()
+            self.whole_since, self.gap = time.monotonic(), True
             return
-        if self.last is not None and value["id"] <= int(self.last):
-            self.wrong(f"event {value['id']} after {self.last}")
-        self.last = event_id
+        self.judge_place(value["id"])
+        self.last, self.gap = event_id, False
         turn = value.get("turnId")
         if turn in self.ends:
             self.wrong(f"{kind} of {turn} behind its {self.ends[turn]}")
         if kind in [f"turn.{state}" for state in TERMINAL]:
             self.ends[turn] = kind
-            self.account.terminal.setdefault(turn, kind)
         if kind == "tool.finished":
-            self.account.told[turn, value["data"]["callId"]] = value["data"]["output"]
+            self.note(turn, value["data"]["callId"], value["data"]["output"])
+
+    def judge_place(self, number):
+        """A tenant's events are counted without holes; where one is missing, a reset says so."""
+        if self.last is None or number == int(self.last) + 1 or \
+                (self.gap and number > int(self.last)):
+            return
+        self.wrong(f"event {number} after {self.last}, and no replay.reset between them")
+
+    def note(self, turn, call, output):
+        self.finished.add((turn, call))
+        if self.account.told.setdefault((turn, call), output) != output:
+            self.wrong(f"one stream told of {output!r} as the result of {call}, another of "
+                       f"{self.account.told[turn, call]!r}")
 
     def lacks(self, turns):
-        """Of these turns, which have ended: those whose end it ought to have told and has not."""
-        since = self.whole_since
-        if since is None:
-            return list(turns)
-        return [t for t in turns if t.asked > since and t.id not in self.ends]
-
-    def forget(self):
-        self.ends = {}
+        """Of these turns, which have ended, what it ought to have told and has not."""
+        since = self.whole_since or float("inf")
+        whole = [t for t in turns if t.asked > since]
+        return [f"the end of {t}" for t in whole if t.id not in self.ends] + \
+            [f"the result of {call} of {t}" for t in whole for call in t.answers
+             if call and (t.id, call) not in self.finished]
 
     def close(self):
         self.closing = True
