@@ -98,7 +98,9 @@ class Chaos:
         self.round_began = time.monotonic()
         self.load.go_on()
         time.sleep(3)
-        return self.settle()
+        wrongs = self.settle()
+        self.tell("before the first round", wrongs)
+        return not wrongs
 
     def settle(self):
         self.rest()
@@ -205,6 +207,21 @@ def options():
     return parser.parse_args()
 
 
+def build(stack, seed):
+    cgroup = House.enter()
+    if cgroup:
+        stack.callback(cgroup.leave)
+    else:
+        print("cgroups are not looked at: this machine lets nobody make them", flush=True)
+    world = World()
+    stack.callback(world.close)
+    world.open()
+    chaos = Chaos(world, seed, cgroup)
+    stack.callback(chaos.close)
+    stack.callback(lambda: print(f"refused meanwhile: {chaos.ledger.refusals}"))
+    return chaos
+
+
 def main():
     chosen = options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -215,33 +232,19 @@ def main():
             if re.search(chosen.only, f"{p[0].kind}: {p[1]}")][:rounds]
     print(f"seed {chosen.seed}, {len(plan)} rounds", flush=True)
     passed = failed = 0
-    cgroup = House.enter()
-    if not cgroup:
-        print("cgroups are not looked at: this machine lets nobody make them", flush=True)
-    world = World()
-    chaos = None
-    try:
-        world.open()
-        chaos = Chaos(world, chosen.seed, cgroup)
-        wrongs = chaos.calm()
-        chaos.tell("before the first round", wrongs)
-        failed += bool(wrongs)
-        if chosen.sabotage:
-            passed, missed = sabotage.prove(chaos)
-            failed += missed
-        for number, (kind, variant) in enumerate(plan, 1):
-            ok = chaos.round(number, kind, variant)
-            passed, failed = passed + ok, failed + (not ok)
-    except BaseException:
-        failed += 1
-        traceback.print_exc()
-    finally:
-        if chaos:
-            print(f"refused meanwhile: {chaos.ledger.refusals}")
-            chaos.close()
-        world.close()
-        if cgroup:
-            cgroup.leave()
+    with contextlib.ExitStack() as stack:  # all of it goes, even where nobody reads on
+        try:
+            chaos = build(stack, chosen.seed)
+            failed += not chaos.calm()
+            if chosen.sabotage:
+                passed, missed = sabotage.prove(chaos)
+                failed += missed
+            for number, (kind, variant) in enumerate(plan, 1):
+                ok = chaos.round(number, kind, variant)
+                passed, failed = passed + ok, failed + (not ok)
+        except BaseException:
+            failed += 1
+            traceback.print_exc()
     print(f"seed {chosen.seed}")
     print(f"{passed} passed, {failed} failed")
     return 0 if not failed else 1
