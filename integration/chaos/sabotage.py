@@ -495,7 +495,7 @@ def work(chaos):
     """Some of each kind, judged by nobody yet."""
 
     def enough():
-        return all(sum(1 for t in a.turns.values() if t.kind == "commands" and
+        return all(sum(1 for t in list(a.turns.values()) if t.kind == "commands" and
                        t.status == "completed" and not t.answers) > 2
                    for a in chaos.ledger.accounts.values())
 
