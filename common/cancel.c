@@ -2,13 +2,20 @@
 
 #include "common/fd.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 
 int cancel_init(struct cancel *c, struct err *e)
 {
-	c->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return c->fd < 0 ? err_errno(e, "eventfd") : 0;
+	*c = (struct cancel)CANCEL_INIT;
+	return cancel_open(c, e);
+}
+
+int cancel_open(struct cancel *c, struct err *e)
+{
+	if (c->fd >= 0)
+		return 0;
+	c->fd = eventfd(cancel_fired(c), EFD_CLOEXEC | EFD_NONBLOCK);
+	return c->fd < 0 ? err_shortage(e, "eventfd") : 0;
 }
 
 void cancel_release(struct cancel *c)
@@ -18,13 +25,13 @@ void cancel_release(struct cancel *c)
 
 void cancel_fire(struct cancel *c)
 {
+	atomic_store(&c->fired, true);
 	/* Fails only when the counter is full, and then it is readable already. */
-	(void)eventfd_write(c->fd, 1);
+	if (c->fd >= 0)
+		(void)eventfd_write(c->fd, 1);
 }
 
 bool cancel_fired(const struct cancel *c)
 {
-	struct pollfd p = { .fd = c->fd, .events = POLLIN };
-
-	return poll(&p, 1, 0) == 1;
+	return atomic_load(&c->fired);
 }

@@ -25,22 +25,41 @@ int err_set(struct err *e, int code, const char *fmt, ...)
 	return end_whole(e);
 }
 
+static int append_errno(struct err *e, int code)
+{
+	size_t len = strlen(e->text);
+	char reason[128];
+
+	e->code = code;
+	(void)snprintf(e->text + len, sizeof(e->text) - len, ": %s",
+	               strerror_r(code, reason, sizeof(reason)));
+	errno = code;
+	return end_whole(e);
+}
+
 int err_errno(struct err *e, const char *fmt, ...)
 {
 	int saved = errno;
-	char reason[128];
-	size_t len;
 	va_list ap;
 
-	e->code = saved;
 	va_start(ap, fmt);
 	(void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
 	va_end(ap);
-	len = strlen(e->text);
-	(void)snprintf(e->text + len, sizeof(e->text) - len, ": %s",
-	               strerror_r(saved, reason, sizeof(reason)));
-	errno = saved;
-	return end_whole(e);
+	return append_errno(e, saved);
+}
+
+int err_shortage(struct err *e, const char *fmt, ...)
+{
+	int saved = errno;
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
+	va_end(ap);
+	(void)append_errno(e, saved);
+	if (saved == EMFILE || saved == ENFILE || saved == ENOBUFS || saved == ENOMEM)
+		e->code = ERR_SHORTAGE;
+	return -1;
 }
 
 int err_wrap(struct err *e, const char *fmt, ...)

@@ -14,6 +14,12 @@
 /* Codes from here on belong to the program that defines them; below are errno values. */
 #define ERR_PROGRAM_BASE 1000
 
+/*
+ * Descriptors or memory are short.  Nothing was done, and the same may succeed as soon as
+ * somebody gives some back: who may wait tries again, who may not says "later".
+ */
+#define ERR_SHORTAGE 999
+
 struct err {
 	int code;       /* errno value, or a program's own code; 0 = no error */
 	char text[500]; /* one line, NUL-terminated; cut at the end when longer */
@@ -29,6 +35,9 @@ int err_set(struct err *e, int code, const char *fmt, ...) printf_like(3, 4);
 
 /* As err_set, with errno as the code and ": <strerror>" appended. */
 int err_errno(struct err *e, const char *fmt, ...) printf_like(2, 3);
+
+/* As err_errno, but ERR_SHORTAGE is the code of EMFILE, ENFILE, ENOBUFS and ENOMEM. */
+int err_shortage(struct err *e, const char *fmt, ...) printf_like(2, 3);
 
 /* Put "<context>: " before the message.  Keeps the code.  Always returns -1. */
 int err_wrap(struct err *e, const char *fmt, ...) printf_like(2, 3);

@@ -58,6 +58,19 @@ static size_t take_fds(struct msghdr *m, int fds[FDMSG_MAX])
 	return count;
 }
 
+/*
+ * The kernel cuts the descriptors of a message for want of room in the receiver's array, which
+ * is then full, and for want of room in its table.
+ */
+static int fault_of(const struct msghdr *m, ssize_t n, size_t len, size_t count)
+{
+	if (m->msg_flags & MSG_TRUNC)
+		return EMSGSIZE;
+	if (!(m->msg_flags & MSG_CTRUNC))
+		return 0;
+	return (size_t)n == len && count < FDMSG_MAX ? EMFILE : EMSGSIZE;
+}
+
 ssize_t fdmsg_receive(int sock, void *data, size_t len, int fds[FDMSG_MAX], size_t *ret_count,
                       int flags)
 {
@@ -68,6 +81,7 @@ ssize_t fdmsg_receive(int sock, void *data, size_t len, int fds[FDMSG_MAX], size
 		            .msg_control = control.room,
 		            .msg_controllen = sizeof(control.room) };
 	ssize_t n;
+	int fault;
 
 	do
 		n = recvmsg(sock, &m, flags | MSG_CMSG_CLOEXEC);
@@ -75,11 +89,12 @@ ssize_t fdmsg_receive(int sock, void *data, size_t len, int fds[FDMSG_MAX], size
 	if (n < 0)
 		m.msg_controllen = 0;
 	*ret_count = take_fds(&m, fds);
-	if (n >= 0 && m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+	fault = n < 0 ? 0 : fault_of(&m, n, len, *ret_count);
+	if (fault) {
 		for (size_t i = 0; i < *ret_count; i++)
 			fd_close(&fds[i]);
 		*ret_count = 0;
-		errno = EMSGSIZE;
+		errno = fault;
 		return -1;
 	}
 	return n;

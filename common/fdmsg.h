@@ -23,8 +23,11 @@ ssize_t fdmsg_send(int sock, const void *data, size_t len, const int *fds, size_
 
 /*
  * Receive one message of at most len bytes into data.  fds[0..*ret_count) are the caller's
- * then, the others are -1.  Bytes received, 0 at the end; or -1 with errno, EMSGSIZE when
- * there were more bytes or more descriptors: then none is left open, and the message is gone.
+ * then, the others are -1.  Bytes received, 0 at the end; or -1 with errno, and then none is
+ * left open, and the message is gone:
+ *   EMSGSIZE  it had more bytes, or more descriptors than FDMSG_MAX
+ *   EMFILE    it came with descriptors, and this process may not have so many more.  data is
+ *             its len bytes; a shorter message is EMSGSIZE, too
  */
 ssize_t fdmsg_receive(int sock, void *data, size_t len, int fds[FDMSG_MAX], size_t *ret_count,
                       int flags) must_check;

@@ -51,11 +51,30 @@ static void test_whole_texts_stay(void **state)
 	assert_string_equal(e.text, E_ACUTE ": caf" E_ACUTE);
 }
 
+static void test_what_is_short(void **state)
+{
+	static const int codes[] = { EMFILE, ENFILE, ENOBUFS, ENOMEM };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(codes); i++) {
+		errno = codes[i];
+		assert_int_equal(err_shortage(&e, "open %s", "it"), -1);
+		assert_int_equal(e.code, ERR_SHORTAGE);
+		assert_int_equal(strncmp(e.text, "open it: ", 9), 0);
+		assert_string_equal(e.text + 9, strerror(codes[i]));
+	}
+	errno = EACCES;
+	assert_int_equal(err_shortage(&e, "open it"), -1);
+	assert_int_equal(e.code, EACCES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cut_between_characters),
 		cmocka_unit_test(test_whole_texts_stay),
+		cmocka_unit_test(test_what_is_short),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

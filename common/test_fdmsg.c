@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -146,6 +147,65 @@ static void test_too_long_is_refused(void **state)
 	expect_refused(4);
 }
 
+/* One room short of what came: the bytes are known, and nothing else is out of step. */
+static ssize_t receive_in_need(size_t free, char *text, size_t room, size_t *ret_count)
+{
+	struct rlimit old, tight;
+	int fds[FDMSG_MAX] = { 5, 5, 5, 5 };
+	int lowest = dup(0), fault;
+	ssize_t n;
+
+	close(lowest);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	tight = old;
+	tight.rlim_cur = (rlim_t)lowest + free;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+	n = fdmsg_receive(pair[1], text, room, fds, ret_count, 0);
+	fault = errno;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	for (size_t i = 0; i < FDMSG_MAX; i++)
+		assert_int_equal(fds[i], -1);
+	errno = fault;
+	return n;
+}
+
+static void test_no_room_for_descriptors(void **state)
+{
+	(void)state;
+	for (size_t free = 0; free < FDMSG_MAX; free++) {
+		size_t before = open_count(), got = 99;
+		char text[4] = "";
+
+		assert_int_equal(fdmsg_send(pair[0], "abc", 3, spare, FDMSG_MAX, 0), 3);
+		assert_int_equal(fdmsg_send(pair[0], "def", 3, NULL, 0, 0), 3);
+		assert_int_equal(receive_in_need(free, text, 3, &got), -1);
+		assert_int_equal(errno, EMFILE);
+		assert_string_equal(text, "abc");
+		assert_int_equal(got, 0);
+		assert_int_equal(open_count(), before);
+		assert_int_equal(receive_in_need(0, text, 3, &got), 3);
+		assert_string_equal(text, "def");
+	}
+}
+
+/* What is malformed is not taken for a shortage, and neither is a row that is too long. */
+static void test_no_room_is_no_excuse(void **state)
+{
+	char text[8];
+	size_t got;
+
+	(void)state;
+	assert_int_equal(fdmsg_send(pair[0], "abc", 3, spare, 1, 0), 3);
+	assert_int_equal(receive_in_need(0, text, 4, &got), -1);
+	assert_int_equal(errno, EMSGSIZE);
+	assert_int_equal(fdmsg_send(pair[0], "abc", 3, spare, 1, 0), 3);
+	assert_int_equal(receive_in_need(0, text, 2, &got), -1);
+	assert_int_equal(errno, EMSGSIZE);
+	send_more(FDMSG_MAX + 1);
+	assert_int_equal(receive_in_need(FDMSG_MAX, text, 1, &got), -1);
+	assert_int_equal(errno, EMSGSIZE);
+}
+
 static void test_the_end_and_nothing(void **state)
 {
 	int fds[FDMSG_MAX];
@@ -171,7 +231,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_any_number_that_may_come), CASE(test_in_their_order),
 		CASE(test_one_too_many_is_not_sent), CASE(test_one_too_many_is_refused),
-		CASE(test_too_long_is_refused),      CASE(test_the_end_and_nothing),
+		CASE(test_too_long_is_refused),      CASE(test_no_room_for_descriptors),
+		CASE(test_no_room_is_no_excuse),     CASE(test_the_end_and_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,10 @@
  * a debugger of the same user could read from it (dumpable), descriptors that it was not
  * given on purpose, and files that others could read (umask).
  *
+ * Before even that it blocks SIGHUP, which asks a service to read its registry again and would
+ * end one that is not ready to be asked.  It stays blocked: the launcher takes it from a
+ * descriptor, and what it starts ignores it (child.h).
+ *
  * Everything is read into a plan first: options, then the registry, then paths.  Only then
  * does launcher_run() begin to start things; the network is reached by its child alone.
  */
@@ -25,6 +29,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -357,8 +362,15 @@ int main(int argc, char *argv[])
 {
 	auto_options struct options options = { .command = COMMAND_NONE };
 	struct err e = ERR_INIT;
+	sigset_t hangup, before;
 
+	(void)sigemptyset(&hangup);
+	(void)sigaddset(&hangup, SIGHUP);
+	(void)sigprocmask(SIG_BLOCK, &hangup, &before);
 	if (lower(&e) < 0 || options_parse(argc, argv, &options, &e) < 0)
 		return refuse(&e);
+	/* What only asks a service, or looks at things, ends with its terminal. */
+	if (options.command != COMMAND_SERVE)
+		(void)sigprocmask(SIG_SETMASK, &before, NULL);
 	return dispatch(&options);
 }

@@ -224,8 +224,21 @@ static void pause_work(struct orders *o, const struct launcher_message *order)
 	answer(o, &told, 0, &e);
 }
 
+/* It could not be received: the launcher hears of it, and what is in force stays. */
+static bool lacks_descriptor(const struct launcher_message *order, int fd)
+{
+	return fd < 0 && (order->op == LAUNCHER_REGISTRY || order->op == LAUNCHER_STATUS);
+}
+
 static void carry_out(struct orders *o, const struct launcher_message *order, int fd)
 {
+	struct err e = ERR_INIT;
+
+	if (lacks_descriptor(order, fd)) {
+		answer(o, order,
+		       err_set(&e, EMFILE, "the server has no descriptor left; try again"), &e);
+		return;
+	}
 	switch (order->op) {
 	case LAUNCHER_REGISTRY:
 		take_registry(o, order, fd);

@@ -129,8 +129,9 @@ void child_reset_signals(void)
 	sigset_t none;
 
 	(void)sigemptyset(&none);
+	/* Ignored, as in the runner: it means the daemon's registry, whoever is sent it too. */
 	for (int sig = 1; sig < NSIG; sig++)
-		(void)signal(sig, SIG_DFL);
+		(void)signal(sig, sig == SIGHUP ? SIG_IGN : SIG_DFL);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 

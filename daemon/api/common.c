@@ -15,6 +15,7 @@ static const struct {
 	bool retry; /* with Retry-After */
 } failures[] = {
 	{ STORE_UNAVAILABLE, 503, "store_unavailable", true },
+	{ ERR_SHORTAGE, 503, "busy", true },
 	{ STORE_NOT_FOUND, 404, "not_found", false },
 	{ STORE_BUSY, 409, "session_busy", false },
 	{ STORE_KEY_REUSED, 409, "idempotency_conflict", false },
@@ -29,8 +30,15 @@ static const struct {
 	{ TURNS_BAD_DECISION, 422, "invalid_decision", false },
 };
 
-/* Its text names paths and roles, which are the operator's to know. */
-static void log_store(const struct err *e)
+/* What is told instead of the error's own text, which is the operator's to know; NULL = that. */
+static const char *public_text(int code)
+{
+	if (code == STORE_UNAVAILABLE)
+		return "the database does not answer";
+	return code == ERR_SHORTAGE ? "the server is short of descriptors or memory" : NULL;
+}
+
+static void log_own(const struct err *e)
 {
 	static struct log_pace pace;
 	unsigned int left_out;
@@ -44,12 +52,14 @@ void api_fail(const struct http_request *req, struct http_response *res, const s
 	for (size_t i = 0; i < ARRAY_LEN(failures); i++) {
 		if (failures[i].code != e->code)
 			continue;
+		const char *text = public_text(e->code);
+
 		if (failures[i].retry)
 			http_set_header(res, "Retry-After", "1");
-		if (e->code == STORE_UNAVAILABLE)
-			log_store(e);
+		if (text)
+			log_own(e);
 		http_error(req, res, failures[i].status, failures[i].name, "%s",
-		           e->code == STORE_UNAVAILABLE ? "the database does not answer" : e->text);
+		           text ? text : e->text);
 		return;
 	}
 	log_error("%s", e->text);

@@ -86,7 +86,7 @@ static void stream_again(const struct http_request *req, struct http_response *r
 
 	if (!a) {
 		bus_unsubscribe(sub);
-		(void)err_set(&e, ENOMEM, "no memory for a stream");
+		(void)err_set(&e, ERR_SHORTAGE, "no memory for a stream");
 		api_fail(req, res, &e);
 		return;
 	}

@@ -326,11 +326,11 @@ int bus_subscribe(struct bus *b, const struct uuid *tenant, const struct bus_wis
 	int rc = 0;
 
 	if (!s)
-		return err_set(e, ENOMEM, "no memory for a subscription");
+		return err_set(e, ERR_SHORTAGE, "no memory for a subscription");
 	pthread_mutex_lock(&b->lock);
 	c = channel_of(b, tenant);
 	if (!c) {
-		rc = err_set(e, ENOMEM, "no memory for a channel");
+		rc = err_set(e, ERR_SHORTAGE, "no memory for a channel");
 	} else if (c->subscribers >= b->conf.tenant_subscribers) {
 		rc = err_set(e, BUS_TENANT_LIMIT,
 		             "the tenant has %zu event streams open, the limit", c->subscribers);

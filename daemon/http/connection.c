@@ -112,6 +112,7 @@ static void opened(struct http_server *s, struct MHD_Connection *mhd, void **con
 	if (c->next)
 		c->next->prev = c;
 	s->connections = c;
+	s->open++;
 	connection_set_deadline(c, clock_mono_ms() + s->conf.request_ms);
 }
 
@@ -128,7 +129,8 @@ static void closed(struct http_server *s, struct connection *c)
 		c->next->prev = c->prev;
 	if (c->linger && !atomic_load(&s->stopping))
 		linger_add(&s->linger, c->fd, clock_mono_ms());
-	s->run_again = true;
+	s->open--;
+	listener_room(s);
 	free(c);
 }
 

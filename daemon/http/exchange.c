@@ -45,6 +45,7 @@ struct http_exchange *exchange_new(struct http_server *s, struct MHD_Connection 
 	ex->mhd = mhd;
 	ex->begun_us = clock_mono_us();
 	ex->res = empty_response();
+	ex->stream_fd = -1;
 	ex->body.max = s->conf.max_body;
 	ex->req.inner = ex;
 	ex->req.body = "";
@@ -90,6 +91,7 @@ static void close_source(struct http_exchange *ex)
 	if (ex->stream_slot)
 		stream_unreserve(ex->server->streams);
 	ex->stream_slot = false;
+	fd_close(&ex->stream_fd);
 	if (source->next && !ex->stream_out)
 		source->close(source->ctx);
 	source->next = NULL;
@@ -110,28 +112,26 @@ void exchange_free(struct http_exchange *ex)
 
 /* -- answering ----------------------------------------------------------------------- */
 /*
- * Body of an event stream as libmicrohttpd sees it: one comment; then the socket is
- * duplicated for the stream thread, and the end is reported.  libmicrohttpd closes its
+ * Body of an event stream as libmicrohttpd sees it: one comment; then a duplicate of the socket
+ * goes to the stream thread, and the end is reported.  libmicrohttpd closes its
  * own descriptor without a shutdown (MHD_USE_TURBO), so the connection lives on.
  */
 static ssize_t stream_reader(void *cls, uint64_t pos, char *buf, size_t max)
 {
 	static const char first[] = ": ok\n\n";
 	struct http_exchange *ex = cls;
-	int fd;
 
 	if (pos == 0 && max >= sizeof(first) - 1) {
 		memcpy(buf, first, sizeof(first) - 1);
 		return sizeof(first) - 1;
 	}
-	fd = fcntl(ex->connection->fd, F_DUPFD_CLOEXEC, 0);
-	if (fd >= 0 && stream_adopt(ex->server->streams, fd, &ex->res.stream, ex->req.principal)) {
+	if (stream_adopt(ex->server->streams, ex->stream_fd, &ex->res.stream, ex->req.principal)) {
+		ex->stream_fd = -1;
 		ex->stream_out = true;
 		metric_count(METRIC_STREAMS, 0);
 		ex->stream_slot = false;
 	} else {
 		log_warn("http: event stream: %m");
-		fd_close(&fd);
 	}
 	return MHD_CONTENT_READER_END_OF_STREAM;
 }
@@ -167,6 +167,11 @@ static void admit_stream(struct http_exchange *ex)
 		http_set_header(&ex->res, "Retry-After", "1");
 	} else {
 		ex->stream_slot = true;
+		ex->stream_fd = fcntl(ex->connection->fd, F_DUPFD_CLOEXEC, 0);
+		if (ex->stream_fd >= 0)
+			return;
+		close_source(ex);
+		exchange_refuse_short(ex);
 	}
 }
 
@@ -211,6 +216,12 @@ static enum MHD_Result answer_and_close(struct http_exchange *ex)
 void exchange_refuse_stopping(struct http_exchange *ex)
 {
 	http_error(&ex->req, &ex->res, 503, "server_stopping", "the server is stopping");
+	http_set_header(&ex->res, "Retry-After", "1");
+}
+
+void exchange_refuse_short(struct http_exchange *ex)
+{
+	http_error(&ex->req, &ex->res, 503, "busy", "the server is short of descriptors or memory");
 	http_set_header(&ex->res, "Retry-After", "1");
 }
 

@@ -61,6 +61,7 @@ struct http_exchange {
 	bool refused;           /* res holds an answer from before the handler */
 	bool stream_out;        /* the stream thread owns res.stream now */
 	bool stream_slot;
+	int stream_fd; /* its duplicate of the socket; -1 = none */
 	struct target_query query;
 	size_t target_len;
 	char *split; /* target_len + 1 bytes behind target: path parameters are cut here */
@@ -149,5 +150,8 @@ void exchange_count(const struct http_exchange *ex);
 
 /* Answer instead of the handler, because the server stops.  Any thread that owns ex. */
 void exchange_refuse_stopping(struct http_exchange *ex);
+
+/* Descriptors or memory are short: 503, come later. */
+void exchange_refuse_short(struct http_exchange *ex);
 
 #endif

@@ -90,6 +90,23 @@ void page_send(struct connection *c, unsigned int status)
 		exchange_free(own);
 }
 
+/* What has come is read, or the end of the connection would take the answer away with it. */
+void page_send_away(struct http_server *s, int fd)
+{
+	struct http_exchange *ex = exchange_new(s, NULL, "");
+	char waste[16384];
+
+	if (!ex)
+		return;
+	request_name(ex);
+	exchange_refuse_short(ex);
+	(void)!recv(fd, waste, sizeof(waste), MSG_DONTWAIT);
+	response_send_raw(ex, fd);
+	(void)shutdown(fd, SHUT_WR);
+	exchange_count(ex);
+	exchange_free(ex);
+}
+
 /* Called by libmicrohttpd only. MHD_NO makes it close the connection. */
 enum MHD_Result MHD_queue_response(struct MHD_Connection *mhd, unsigned int status,
                                    struct MHD_Response *r)

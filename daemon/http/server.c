@@ -14,21 +14,17 @@
 #include "common/log.h"
 #include "daemon/metrics/metrics.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define CONNECTION_MEMORY 16384 /* holds the head; cleared for every request */
-#define BACKLOG           4096
-#define STOP_GRACE_MS     2000 /* for answers that clients are slow to take */
+#define STOP_GRACE_MS     2000  /* for answers that clients are slow to take */
 #define EVENTS            64
 #define SPARE_DESCRIPTORS 64 /* for everything that is neither connection nor stream */
 #define URGENT_WORKERS    4
@@ -101,6 +97,7 @@ static int loop_timeout(struct http_server *s, uint64_t now_ms, uint64_t linger_
 
 	sooner(&at, linger_ms);
 	sooner(&at, stop_ms);
+	sooner(&at, s->listen_ms);
 	if (MHD_get_timeout(s->mhd, &wait) == MHD_YES)
 		sooner(&at, now_ms + wait);
 	return clock_left_ms(at);
@@ -116,25 +113,11 @@ static void loop_events(struct http_server *s, int timeout_ms)
 
 		if (events[i].data.ptr == s)
 			(void)!read(s->event_fd, &count, sizeof(count));
+		else if (events[i].data.ptr == &s->listen_fd)
+			listener_take(s);
 		else if (events[i].data.ptr)
 			linger_event(events[i].data.ptr);
 	}
-}
-
-/* At its limit libmicrohttpd stops to accept, and starts again only in the run after a close. */
-static void run(struct http_server *s)
-{
-	do {
-		s->run_again = false;
-		MHD_run(s->mhd);
-	} while (s->run_again);
-}
-
-/* Refuse new connections.  From here on requests on old ones are answered with 503. */
-static void quiesce(struct http_server *s)
-{
-	MHD_quiesce_daemon(s->mhd);
-	fd_close(&s->listen_fd);
 }
 
 static bool finished(const struct http_server *s, uint64_t now_ms, uint64_t stop_ms)
@@ -154,11 +137,13 @@ static void *loop_main(void *arg)
 		loop_events(s, loop_timeout(s, now, linger, stop));
 		now = clock_mono_ms();
 		if (!stop && atomic_load(&s->stopping)) {
-			quiesce(s);
+			/* From here on requests on old connections are answered with 503. */
+			listener_close(s);
 			stop = now + STOP_GRACE_MS;
 		}
+		listener_retry(s, now);
 		resume_done(s);
-		run(s);
+		MHD_run(s->mhd);
 		connection_sweep(s, now);
 		linger = linger_expire(&s->linger, now);
 	}
@@ -200,49 +185,6 @@ static int check_limits(const struct http_conf *c, struct err *e)
 	               (unsigned long long)limit.rlim_cur);
 }
 
-union address {
-	struct sockaddr any;
-	struct sockaddr_in v4;
-	struct sockaddr_in6 v6;
-};
-
-static int parse_address(const struct http_conf *c, union address *ret, socklen_t *ret_len,
-                         struct err *e)
-{
-	*ret = (union address){ 0 };
-	if (inet_pton(AF_INET, c->host, &ret->v4.sin_addr) == 1) {
-		ret->v4.sin_family = AF_INET;
-		ret->v4.sin_port = htons(c->port);
-		*ret_len = sizeof(ret->v4);
-		return 0;
-	}
-	if (inet_pton(AF_INET6, c->host, &ret->v6.sin6_addr) == 1) {
-		ret->v6.sin6_family = AF_INET6;
-		ret->v6.sin6_port = htons(c->port);
-		*ret_len = sizeof(ret->v6);
-		return 0;
-	}
-	return err_set(e, EINVAL, "listen on %s: not an IPv4 or IPv6 address", c->host);
-}
-
-static int open_listener(struct http_server *s, struct err *e)
-{
-	union address at = { 0 };
-	socklen_t len = 0;
-	int on = 1;
-
-	if (parse_address(&s->conf, &at, &len, e) < 0)
-		return -1;
-	s->listen_fd = socket(at.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (s->listen_fd < 0 ||
-	    setsockopt(s->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
-	    bind(s->listen_fd, &at.any, len) < 0 || listen(s->listen_fd, BACKLOG) < 0 ||
-	    getsockname(s->listen_fd, &at.any, &len) < 0)
-		return err_errno(e, "listen on %s port %u", s->conf.host, s->conf.port);
-	s->port = ntohs(at.any.sa_family == AF_INET ? at.v4.sin_port : at.v6.sin6_port);
-	return 0;
-}
-
 /* Paths are decoded by request.c. */
 static size_t keep_escapes(void *cls, struct MHD_Connection *mhd, char *text)
 {
@@ -266,29 +208,25 @@ static void log_mhd(void *cls, const char *fmt, va_list ap)
 
 static int start_mhd(struct http_server *s, struct err *e)
 {
-	s->mhd = MHD_start_daemon(
-		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO | MHD_USE_ERROR_LOG, 0,
-		NULL, NULL, connection_request, s,                      /* */
-		MHD_OPTION_EXTERNAL_LOGGER, log_mhd, NULL,              /* first: start logs too */
-		MHD_OPTION_LISTEN_SOCKET, s->listen_fd,                 /* */
-		MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,                   /* threads block signals */
-		MHD_OPTION_CONNECTION_LIMIT, s->conf.max_connections,   /* */
-		MHD_OPTION_CONNECTION_TIMEOUT, server_idle_s(&s->conf), /* */
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-		MHD_OPTION_NOTIFY_CONNECTION, connection_notify, s,      /* */
-		MHD_OPTION_NOTIFY_COMPLETED, connection_completed, s,    /* */
-		MHD_OPTION_URI_LOG_CALLBACK, connection_request_line, s, /* */
-		MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,        /* */
+	s->mhd = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_TURBO |
+	                                  MHD_USE_ERROR_LOG | MHD_USE_NO_LISTEN_SOCKET,
+	                          0, NULL, NULL, connection_request, s, /* */
+	                          MHD_OPTION_EXTERNAL_LOGGER, log_mhd,
+	                          NULL,                                 /* first: start logs too */
+	                          MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, /* threads block signals */
+	                          MHD_OPTION_CONNECTION_LIMIT, s->conf.max_connections,   /* */
+	                          MHD_OPTION_CONNECTION_TIMEOUT, server_idle_s(&s->conf), /* */
+	                          MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+	                          MHD_OPTION_NOTIFY_CONNECTION, connection_notify, s,      /* */
+	                          MHD_OPTION_NOTIFY_COMPLETED, connection_completed, s,    /* */
+	                          MHD_OPTION_URI_LOG_CALLBACK, connection_request_line, s, /* */
+	                          MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,        /* */
 #if MHD_VERSION >= 0x00097701
-		MHD_OPTION_CLIENT_DISCIPLINE_LVL,
-		1, /* no bare LF, no folds, no blanks in targets */
+	                          MHD_OPTION_CLIENT_DISCIPLINE_LVL,
+	                          1, /* no bare LF, no folds, no blanks in targets */
 #endif
-		MHD_OPTION_END);
-	if (!s->mhd) {
-		s->listen_fd = -1; /* closed by libmicrohttpd */
-		return err_set(e, EIO, "libmicrohttpd does not start");
-	}
-	return 0;
+	                          MHD_OPTION_END);
+	return s->mhd ? 0 : err_set(e, EIO, "libmicrohttpd does not start");
 }
 
 static int watch(const struct http_server *s, int fd, void *tag, struct err *e)
@@ -314,7 +252,7 @@ static int open_loop(struct http_server *s, struct err *e)
 	info = MHD_get_daemon_info(s->mhd, MHD_DAEMON_INFO_EPOLL_FD);
 	if (!info)
 		return err_set(e, EIO, "libmicrohttpd has no epoll descriptor");
-	if (watch(s, s->event_fd, s, e) < 0)
+	if (watch(s, s->event_fd, s, e) < 0 || listener_start(s, e) < 0)
 		return -1;
 	return watch(s, info->epoll_fd, NULL, e);
 }
@@ -356,7 +294,7 @@ int http_start(const struct http_conf *conf, struct http_server **ret, struct er
 	if (!s)
 		return err_errno(e, "http server");
 	s->conf = *conf;
-	s->listen_fd = s->epoll_fd = s->event_fd = -1;
+	s->listen_fd = s->reserve_fd = s->epoll_fd = s->event_fd = -1;
 	s->done_tail = &s->done;
 	linger_init(&s->linger, -1);
 	pthread_mutex_init(&s->done_lock, NULL);
@@ -367,7 +305,7 @@ int http_start(const struct http_conf *conf, struct http_server **ret, struct er
 	if (check_limits(&s->conf, e) < 0 ||
 	    throttle_open(&s->throttle, conf->max_attempts, conf->proxies, conf->proxy_count, e) <
 	            0 ||
-	    open_listener(s, e) < 0 || open_loop(s, e) < 0 ||
+	    listener_open(s, e) < 0 || open_loop(s, e) < 0 ||
 	    start_threads_without_signals(s, e) < 0) {
 		http_stop(&s);
 		return -1;
@@ -426,18 +364,14 @@ void http_stop(struct http_server **at)
 	if (!s)
 		return;
 	stop_threads(s);
-	if (s->mhd) {
-		/* Or it would close the listening socket that is ours. */
-		if (s->listen_fd >= 0)
-			quiesce(s);
+	listener_close(s);
+	if (s->mhd)
 		MHD_stop_daemon(s->mhd);
-	}
 	worker_free(&s->workers);
 	worker_free(&s->urgent);
 	stream_stop(&s->streams);
 	linger_release(&s->linger);
 	throttle_close(&s->throttle);
-	fd_close(&s->listen_fd);
 	fd_close(&s->epoll_fd);
 	fd_close(&s->event_fd);
 	pthread_mutex_destroy(&s->done_lock);

@@ -32,6 +32,7 @@ struct connection {
 struct http_server {
 	struct http_conf conf;
 	int listen_fd;
+	int reserve_fd; /* held for a moment in which there is no other */
 	int epoll_fd;
 	int event_fd;
 	uint16_t port;
@@ -56,7 +57,9 @@ struct http_server {
 	uint64_t sweep_ms;                     /* no deadline is earlier */
 	unsigned int running;                  /* suspended exchanges */
 	unsigned int sending;                  /* answers not fully sent */
-	bool run_again;                        /* a connection was closed */
+	unsigned int open;                     /* connections */
+	bool full;                             /* none is taken until one of them ends */
+	uint64_t listen_ms;                    /* none is taken until then; 0 = they are */
 	unsigned char noise[256][UUID_RANDOM]; /* for ids of requests */
 	size_t noise_left;
 };
@@ -66,6 +69,24 @@ unsigned int server_idle_s(const struct http_conf *c);
 
 /* Hand a list of finished exchanges back to the loop thread.  Any thread. */
 void server_done(struct http_server *s, struct http_exchange *first);
+
+/* -- listener.c: the loop thread, once it runs ---------------------------------------- */
+int listener_open(struct http_server *s, struct err *e) must_check;
+
+/* Once there are epoll_fd and event_fd; events of listen_fd have its address. */
+int listener_start(struct http_server *s, struct err *e) must_check;
+
+/* Refuse new connections. */
+void listener_close(struct http_server *s);
+
+/* Take connections that wait; or tell them to come later, while descriptors are short. */
+void listener_take(struct http_server *s);
+
+/* A connection has ended. */
+void listener_room(struct http_server *s);
+
+/* Take connections again when the pause is over. */
+void listener_retry(struct http_server *s, uint64_t now_ms);
 
 /* -- connection.c: the loop thread only ---------------------------------------------- */
 /* Cut the connection at that moment; 0 = never. */
@@ -93,5 +114,8 @@ void connection_completed(void *cls, struct MHD_Connection *mhd, void **context,
 /* -- pages.c: the loop thread only ----------------------------------------------------- */
 /* Refuse the request that arrives on c; the connection must be closed next. */
 void page_send(struct connection *c, unsigned int status);
+
+/* Answer whatever was or will be asked over fd, which stays the caller's, with "later". */
+void page_send_away(struct http_server *s, int fd);
 
 #endif

@@ -248,6 +248,50 @@ static void bounds_connections(void **state)
 	http_stop(&s);
 }
 
+/* The sockets that stand for the clients are made before there are no descriptors left. */
+static void says_later_without_descriptors(void **state)
+{
+	struct rlimit old, tight;
+	int known = dial(server), fds[3];
+	struct reply r = { 0 };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	say(known, "GET /healthz HTTP/1.1\r\n" HOST "\r\n");
+	next_reply(known, &r, false);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	tight = old;
+	tight.rlim_cur = (rlim_t)dup(known);
+	close((int)tight.rlim_cur);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+	for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
+		const struct sockaddr_in to = { .sin_family = AF_INET,
+			                        .sin_port = htons(http_port(server)),
+			                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+
+		assert_int_equal(connect(fds[i], (const struct sockaddr *)&to, sizeof(to)), 0);
+		last_reply(fds[i], &r);
+		assert_int_equal(r.status, 503);
+		assert_true(says(&r, "\"code\":\"busy\"") && says(&r, "Retry-After: 1"));
+		assert_true(says(&r, "X-Request-ID: "));
+		close(fds[i]);
+		/* Who is connected already is served, but for what needs a descriptor. */
+		say(known, "GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n");
+		next_reply(known, &r, false);
+		assert_int_equal(r.status, 200);
+		tight.rlim_cur = (rlim_t)fds[i];
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+		say(known, "GET /v1/events HTTP/1.1\r\n" AUTH "\r\n");
+		next_reply(known, &r, false);
+		assert_int_equal(r.status, 503);
+	}
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	expect(server, "GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n", 200, "as=tenant");
+	close(known);
+	reply_free(&r);
+}
+
 /* -- start and stop ------------------------------------------------------------------------ */
 static void names_what_is_wrong_at_start(void **state)
 {
@@ -354,6 +398,7 @@ int main(void)
 		cmocka_unit_test(closes_idle_connections),
 		cmocka_unit_test(bounds_the_queue),
 		cmocka_unit_test(bounds_connections),
+		SERVED(says_later_without_descriptors),
 		SERVED(names_what_is_wrong_at_start),
 		SERVED(drains),
 		cmocka_unit_test(stops_with_everything_in_flight),

@@ -7,12 +7,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/*
+ * Whoever sends SIGHUP to a service means its registry, and may send it to all of its processes,
+ * at any moment.  So in ours it never has its default action: it is blocked at the fork, ignored
+ * before the mask goes, and ignored over exec.
+ */
 static void reset_signals(void)
 {
 	sigset_t none;
 
 	for (int sig = 1; sig < NSIG; sig++)
-		(void)signal(sig, SIG_DFL);
+		(void)signal(sig, sig == SIGHUP ? SIG_IGN : SIG_DFL);
 	sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 }

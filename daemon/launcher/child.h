@@ -10,8 +10,8 @@
 /*
  * To be called in the child before anything else, with the launcher's pid: a process
  * group of its own (Ctrl-C reaches the launcher alone), death with the launcher, and
- * the signal mask and dispositions that a program expects.  Ends the child when the
- * launcher is gone already.
+ * the signal mask and dispositions that a program expects, but for SIGHUP, which is ignored
+ * from here on.  Ends the child when the launcher is gone already.
  */
 void child_begin(pid_t launcher);
 

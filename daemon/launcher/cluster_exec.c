@@ -26,9 +26,11 @@ static char *const child_env[] = {
 static no_return void become_child(const struct cluster_child *spec, pid_t parent)
 {
 	char *const *argv;
-	sigset_t none;
+	sigset_t hangup;
 
-	(void)sigemptyset(&none);
+	/* PostgreSQL takes the mask away once it has its handlers: until then one would kill it. */
+	(void)sigemptyset(&hangup);
+	(void)sigaddset(&hangup, SIGHUP);
 	if (prctl(PR_SET_PDEATHSIG, spec->death_signal) < 0 || getppid() != parent)
 		_exit(126); /* the parent died before it could be watched */
 	if (setpgid(0, 0) < 0 || dup2(spec->in, STDIN_FILENO) < 0 ||
@@ -38,7 +40,7 @@ static no_return void become_child(const struct cluster_child *spec, pid_t paren
 		_exit(126);
 	for (int sig = 1; sig < SIGRTMAX; sig++)
 		(void)signal(sig, SIG_DFL);
-	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	(void)sigprocmask(SIG_SETMASK, &hangup, NULL);
 	/* execve does not change the strings; its prototype is older than const. */
 	memcpy(&argv, &spec->argv, sizeof(argv));
 	execve(argv[0], argv, child_env);

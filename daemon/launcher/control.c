@@ -9,6 +9,7 @@
 #include "common/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -50,6 +51,20 @@ static void watch(struct control *c, int op, int fd, uint32_t events)
 		log_error("control socket: epoll_ctl: %m");
 }
 
+/* Whatever descriptor: it stands for the place of another one. */
+static void hold_reserve(struct control *c)
+{
+	if (c->reserve_fd < 0)
+		c->reserve_fd = fcntl(c->epoll_fd, F_DUPFD_CLOEXEC, 0);
+}
+
+void control_forget(struct control *c)
+{
+	fd_close(&c->listen_fd);
+	fd_close(&c->reserve_fd);
+	fd_close(&c->epoll_fd);
+}
+
 int control_open(struct control *c, const char *state_dir, struct err *e)
 {
 	auto_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -63,11 +78,13 @@ int control_open(struct control *c, const char *state_dir, struct err *e)
 	    bind(fd, (const struct sockaddr *)&at, sizeof(at)) < 0 ||
 	    chmod(at.sun_path, 0600) < 0 || listen(fd, WAITING) < 0)
 		return err_errno(e, "control socket %s", at.sun_path);
-	*c = (struct control){ .fd = -1, .out = BUF_INIT(OUT_MAX) };
+	*c = (struct control){ .fd = -1, .reserve_fd = -1, .out = BUF_INIT(OUT_MAX) };
 	(void)snprintf(c->path, sizeof(c->path), "%s", at.sun_path);
 	c->listen_fd = fd_take(&fd);
 	c->epoll_fd = fd_take(&epoll_fd);
-	watch(c, EPOLL_CTL_ADD, c->listen_fd, EPOLLIN);
+	hold_reserve(c);
+	/* By its edge: one that cannot be taken is looked at again when there is another. */
+	watch(c, EPOLL_CTL_ADD, c->listen_fd, EPOLLIN | EPOLLET);
 	return 0;
 }
 
@@ -76,7 +93,7 @@ static void hang_up(struct control *c)
 	fd_close(&c->fd);
 	buf_release(&c->out);
 	c->asked = c->answered = false;
-	watch(c, EPOLL_CTL_MOD, c->listen_fd, EPOLLIN);
+	watch(c, EPOLL_CTL_MOD, c->listen_fd, EPOLLIN | EPOLLET);
 }
 
 void control_close(struct control *c)
@@ -86,8 +103,7 @@ void control_close(struct control *c)
 	if (c->fd >= 0)
 		hang_up(c);
 	(void)unlink(c->path);
-	fd_close(&c->listen_fd);
-	fd_close(&c->epoll_fd);
+	control_forget(c);
 }
 
 static bool trusted(int fd)
@@ -100,16 +116,36 @@ static bool trusted(int fd)
 	return who.uid == 0 || who.uid == geteuid();
 }
 
+/* Without a descriptor for it a caller is hung up on, rather than left to wait. */
+static bool send_away(struct control *c)
+{
+	int fd;
+	bool any;
+
+	fd_close(&c->reserve_fd);
+	fd = accept4(c->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+	any = fd >= 0;
+	fd_close(&fd);
+	hold_reserve(c);
+	log_error("control socket: no descriptor is left for a caller");
+	return any;
+}
+
 static void take_caller(struct control *c)
 {
 	auto_close int fd = accept4(c->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	if (fd < 0)
-		return;
-	if (!trusted(fd)) {
+	bool gone = fd >= 0 && !trusted(fd);
+
+	if (gone)
 		log_warn("control socket: a caller that is neither root nor this user");
+	else if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+		gone = send_away(c);
+	/* There may be another one behind it. */
+	if (gone)
+		watch(c, EPOLL_CTL_MOD, c->listen_fd, EPOLLIN | EPOLLET);
+	if (gone || fd < 0)
 		return;
-	}
 	c->fd = fd_take(&fd);
 	watch(c, EPOLL_CTL_MOD, c->listen_fd, 0); /* the next one when this is done */
 	watch(c, EPOLL_CTL_ADD, c->fd, EPOLLIN);

@@ -33,6 +33,7 @@ struct control_request {
 struct control {
 	int epoll_fd; /* readable when control_serve() has something to do; -1 = not open */
 	int listen_fd;
+	int reserve_fd; /* held for a caller for whom there is no other */
 	int fd;         /* the caller; -1 = none */
 	bool asked;     /* the request has come */
 	bool answered;  /* the exit status is in out */
@@ -42,6 +43,9 @@ struct control {
 
 int control_open(struct control *c, const char *state_dir, struct err *e) must_check;
 void control_close(struct control *c);
+
+/* In a child: close what it has of this, and leave the socket's file to the launcher. */
+void control_forget(struct control *c);
 
 /* Take what came and send what the caller takes.  True with the request of a new caller. */
 bool control_serve(struct control *c, struct control_request *ret);

@@ -625,8 +625,7 @@ static no_return void become_server(struct launcher *l, int sock)
 	fd_close(&l->epoll_fd);
 	fd_close(&l->signal_fd);
 	fd_close(&l->state_fd);
-	fd_close(&l->orders.control.listen_fd);
-	fd_close(&l->orders.control.epoll_fd);
+	control_forget(&l->orders.control);
 	status = l->conf->server(l->conf->ctx, sock, l->cluster.socket_dir);
 	(void)fflush(NULL);
 	sanitizer_count_leaks();
@@ -861,7 +860,10 @@ int launcher_run(const struct launcher_conf *conf, struct err *e)
 		.sock = -1,
 		.server = -1,
 		.cluster.pid = -1,
-		.orders = { .control = { .epoll_fd = -1, .listen_fd = -1, .fd = -1 },
+		.orders = { .control = { .epoll_fd = -1,
+		                         .listen_fd = -1,
+		                         .reserve_fd = -1,
+		                         .fd = -1 },
 		            .remover = -1 },
 	};
 	sigset_t old;

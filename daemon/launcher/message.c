@@ -47,7 +47,8 @@ static int check_order(const struct launcher_message *m, struct err *e)
 	return 0;
 }
 
-static int check(const struct launcher_message *m, size_t descriptors, struct err *e)
+/* lost: it came with descriptors, for which there was no room here. */
+static int check(const struct launcher_message *m, size_t descriptors, bool lost, struct err *e)
 {
 	size_t wanted = descriptors_of(m->op);
 
@@ -83,7 +84,9 @@ static int check(const struct launcher_message *m, size_t descriptors, struct er
 	default:
 		return err_set(e, EPROTO, "unknown message %u", m->op);
 	}
-	if (descriptors != wanted)
+	if (lost && !wanted)
+		return err_set(e, EPROTO, "message %u came with descriptors", m->op);
+	if (!lost && descriptors != wanted)
 		return err_set(e, EPROTO, "message %u came with %zu descriptors, not %zu", m->op,
 		               descriptors, wanted);
 	return 0;
@@ -95,7 +98,10 @@ int launcher_receive(int sock, struct launcher_message *ret, int ret_fds[2], str
 	int fds[FDMSG_MAX];
 	size_t descriptors;
 	ssize_t n = fdmsg_receive(sock, &m, sizeof(m), fds, &descriptors, 0);
+	bool lost = n < 0 && errno == EMFILE;
 
+	if (lost)
+		n = sizeof(m);
 	if (n < 0 && errno == ECONNRESET)
 		return 0;
 	if (n < 0 && errno == EMSGSIZE)
@@ -105,7 +111,7 @@ int launcher_receive(int sock, struct launcher_message *ret, int ret_fds[2], str
 		return err_errno(e, "receive a message between launcher and server");
 	if (n == 0 && descriptors == 0)
 		return 0;
-	if (n == sizeof(m) && check(&m, descriptors, e) == 0) {
+	if (n == sizeof(m) && check(&m, descriptors, lost, e) == 0) {
 		*ret = m;
 		ret_fds[0] = fds[0];
 		ret_fds[1] = fds[1];

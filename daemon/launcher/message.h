@@ -65,6 +65,9 @@ int launcher_send(int sock, const struct launcher_message *m, const int fds[2], 
  * Receive one message.  Returns 1, or 0 when the other end is gone, or -1.  A message of
  * another size, with an unknown op, an unterminated text or unexpected descriptors is
  * refused (EPROTO).  ret_fds are -1 when none came.
+ *
+ * They are both -1, too, when a message that has to carry descriptors is right in all else, and
+ * this process may not have so many more: the message counts, its receiver does without.
  */
 int launcher_receive(int sock, struct launcher_message *ret, int ret_fds[2], struct err *e)
 	must_check;

@@ -333,27 +333,68 @@ static void test_nothing_there(void **state)
 	close_pair(pair);
 }
 
-/* Without room for descriptors the kernel drops them: that must not pass for STARTED. */
-static void test_no_room_for_descriptors(void **state)
+/* With room for one descriptor. */
+static int receive_in_need(int sock, struct launcher_message *ret, int ret_fds[2], struct err *e)
 {
-	struct launcher_message m = message(LAUNCHER_STARTED);
 	struct rlimit old, tight;
-	int pair[2], fds[2] = { -1, -1 };
-	struct err e = ERR_INIT;
-	int lowest;
+	int lowest, got;
 
-	(void)state;
-	make_pair(pair);
-	assert_int_equal(launcher_send(pair[0], &m, pair, &e), 0);
 	lowest = dup(0);
 	close(lowest);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
 	tight = old;
 	tight.rlim_cur = (rlim_t)lowest + 1;
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
-	assert_int_equal(launcher_receive(pair[1], &m, fds, &e), -1);
+	got = launcher_receive(sock, ret, ret_fds, e);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	return got;
+}
+
+/* Without room for them the kernel drops descriptors: the message counts, and comes without. */
+static void test_no_room_for_descriptors(void **state)
+{
+	struct launcher_message sent = message(LAUNCHER_STARTED), next = message(LAUNCHER_DRAIN), m;
+	int pair[2], fds[2] = { 5, 5 };
+	int before;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	make_pair(pair);
+	before = open_fds();
+	assert_int_equal(launcher_send(pair[0], &sent, pair, &e), 0);
+	assert_int_equal(launcher_send(pair[0], &next, NULL, &e), 0);
+	assert_int_equal(receive_in_need(pair[1], &m, fds, &e), 1);
+	assert_memory_equal(&m, &sent, sizeof(m));
+	assert_int_equal(fds[0], -1);
+	assert_int_equal(fds[1], -1);
+	assert_int_equal(open_fds(), before);
+	assert_int_equal(receive_in_need(pair[1], &m, fds, &e), 1);
+	assert_int_equal(m.op, LAUNCHER_DRAIN);
+	close_pair(pair);
+}
+
+/* A peer that breaks the rules is found out, however little room there is. */
+static void test_no_room_is_no_excuse(void **state)
+{
+	struct launcher_message good = message(LAUNCHER_READY), bad = message(LAUNCHER_STARTED), m;
+	int pair[2], fds[2] = { -1, -1 };
+	int both[2];
+	struct err e = ERR_INIT;
+
+	(void)state;
+	make_pair(pair);
+	memcpy(both, pair, sizeof(both));
+	send_raw(pair[0], &good, sizeof(good), both, 2);
+	assert_int_equal(receive_in_need(pair[1], &m, fds, &e), -1);
 	assert_int_equal(e.code, EPROTO);
+	bad.generation = 0;
+	send_raw(pair[0], &bad, sizeof(bad), both, 2);
+	assert_int_equal(receive_in_need(pair[1], &m, fds, &e), -1);
+	assert_int_equal(e.code, EPROTO);
+	send_raw(pair[0], &bad, sizeof(bad) - 1, both, 2);
+	assert_int_equal(receive_in_need(pair[1], &m, fds, &e), -1);
+	assert_int_equal(e.code, EPROTO);
+	assert_int_equal(fds[0], -1);
 	close_pair(pair);
 }
 
@@ -372,6 +413,7 @@ int main(void)
 		cmocka_unit_test(test_peer_gone_with_unread_messages),
 		cmocka_unit_test(test_nothing_there),
 		cmocka_unit_test(test_no_room_for_descriptors),
+		cmocka_unit_test(test_no_room_is_no_excuse),
 	};
 
 	return RUN_TESTS(tests);

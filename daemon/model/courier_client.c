@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#define SHORTAGE_MS 200 /* until another try, when descriptors are short */
+
 /* 0 when fd has one of the events. */
 static int wait_for(int fd, short events, const struct courier_wait *w, struct err *e)
 {
@@ -77,6 +79,23 @@ static int send_all(int fd, const void *data, size_t len, const struct courier_w
 	return 0;
 }
 
+/* Nobody was asked anything yet: what is short is waited for as an answer would be. */
+static int make_pair(int ret_ends[2], const struct courier_wait *w, struct err *e)
+{
+	while (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ret_ends) < 0) {
+		struct pollfd p = { .fd = w->cancel->fd, .events = POLLIN };
+		int left = clock_left_ms(w->deadline_ms);
+
+		(void)err_shortage(e, "make a socket for a request");
+		if (e->code != ERR_SHORTAGE || left == 0)
+			return -1;
+		(void)poll(&p, 1, left < SHORTAGE_MS ? left : SHORTAGE_MS);
+		if (cancel_fired(w->cancel))
+			return err_set(e, MODEL_CANCELLED, "cancelled");
+	}
+	return 0;
+}
+
 int courier_open(int sock, const struct courier_ask *ask, const char *body,
                  const struct courier_wait *w, int *ret_fd, struct err *e)
 {
@@ -84,8 +103,8 @@ int courier_open(int sock, const struct courier_ask *ask, const char *body,
 	auto_close int theirs = -1;
 	int ends[2];
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-		return err_errno(e, "make a socket for a request");
+	if (make_pair(ends, w, e) < 0)
+		return -1;
 	ours = ends[0];
 	theirs = ends[1];
 	if (send_descriptor(sock, theirs, w, e) < 0)

@@ -14,6 +14,7 @@
 #define SLOT_MASK   (FRAME_CALLS_MAX - 1)
 #define GRANT_AFTER (FRAME_WINDOW / 4) /* smaller grants would only be more frames */
 #define CHUNK_HEAD  sizeof(uint32_t)
+#define SHORTAGE_MS 200         /* until another try, when descriptors or memory are short */
 #define STREAM_BIT  0x80000000U /* in the head of a chunk: standard error */
 
 _Static_assert(FRAME_CALLS_MAX == 1 << SLOT_BITS, "a slot is the low byte of a call's id");
@@ -243,7 +244,7 @@ static int prepare(struct call *c, const struct call_plan *plan, struct err *e)
 		return err_set(e, SANDBOX_INVALID, "the call is not valid UTF-8");
 	c->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (c->event < 0)
-		return err_errno(e, "open a call");
+		return err_shortage(e, "open a call");
 	c->streams = plan->streams;
 	c->has_input = plan->has_input;
 	return 0;
@@ -258,7 +259,7 @@ static int join(struct call *c, struct sandboxes *pool, const struct uuid *tenan
 		return err_set(e, SANDBOX_STOPPING, "the server is stopping");
 	c->sb = pool_find(pool, tenant);
 	if (!c->sb)
-		return err_set(e, ENOMEM, "no memory for a sandbox");
+		return err_set(e, ERR_SHORTAGE, "no memory for a sandbox");
 	c->pool = pool;
 	pool->inside++;
 	at = &c->sb->waiting;
@@ -351,8 +352,8 @@ static int wait_open(struct call *c, const struct call_plan *plan, struct err *e
 	return 0;
 }
 
-int call_open(struct call *c, const struct sandbox_use *use, const struct call_plan *plan,
-              struct err *e)
+static int try_open(struct call *c, const struct sandbox_use *use, const struct call_plan *plan,
+                    struct err *e)
 {
 	int joined;
 
@@ -365,6 +366,33 @@ int call_open(struct call *c, const struct sandbox_use *use, const struct call_p
 	joined = join(c, use->sandboxes, use->tenant, e);
 	pthread_mutex_unlock(&use->sandboxes->lock);
 	return joined < 0 ? -1 : wait_open(c, plan, e);
+}
+
+/*
+ * Nothing was sent yet, and what is short is given back by others: who can be cancelled waits
+ * for that, as for a database that does not answer.
+ */
+int call_open(struct call *c, const struct sandbox_use *use, const struct call_plan *plan,
+              struct err *e)
+{
+	struct pollfd p = { .fd = plan->cancel ? plan->cancel->fd : -1, .events = POLLIN };
+	struct err why = ERR_INIT;
+	bool waits = false;
+
+	while (try_open(c, use, plan, &why) < 0) {
+		if (why.code != ERR_SHORTAGE || !plan->cancel) {
+			*e = why;
+			return -1;
+		}
+		if (!waits)
+			log_warn("a call in the sandbox of tenant %s waits: %s", use->tenant->text,
+			         why.text);
+		waits = true;
+		call_finish(c);
+		*c = (struct call)CALL_INIT;
+		(void)poll(&p, 1, SHORTAGE_MS);
+	}
+	return 0;
 }
 
 /* -- running --------------------------------------------------------------------------------- */

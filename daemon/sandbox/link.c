@@ -230,7 +230,9 @@ static void take_message(struct sandboxes *pool, const struct launcher_message *
 		sb = sb->next;
 	if (!sb) /* of a generation that is over */
 		return;
-	if (m->op == LAUNCHER_STARTED)
+	if (m->op == LAUNCHER_STARTED && fds[0] < 0)
+		sandbox_break(sb, "no descriptors are left for the pipes to the guest");
+	else if (m->op == LAUNCHER_STARTED)
 		sandbox_started(sb, fd_take(&fds[0]), fd_take(&fds[1]), m->processes);
 	else
 		sandbox_exited(sb, m->status, m->cause);

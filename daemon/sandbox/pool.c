@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 /* -- the table ------------------------------------------------------------------------------- */
@@ -153,12 +154,25 @@ static bool at_limit(struct sandbox *sb)
 	return true;
 }
 
+/* A start whose pipes could not be taken would be in vain. */
+static bool has_descriptors(struct err *e)
+{
+	auto_close int one = eventfd(0, EFD_CLOEXEC);
+	auto_close int two = one < 0 ? -1 : eventfd(0, EFD_CLOEXEC);
+
+	return two >= 0 || err_shortage(e, "start a sandbox") == 0;
+}
+
 void sandbox_begin(struct sandbox *sb)
 {
 	struct err e = ERR_INIT;
 
 	if (at_limit(sb))
 		return;
+	if (!has_descriptors(&e)) {
+		refuse_waiters(sb, 0, e.code, e.text);
+		return;
+	}
 	sb->generation = ++sb->pool->last_generation;
 	sb->why.code = 0;
 	if (send_op(sb, LAUNCHER_START, &e) < 0) {

@@ -93,7 +93,7 @@ static struct setup_job *new_job(struct setups *s, const struct uuid *tenant, st
 	struct setup_job *job = calloc(1, sizeof(*job));
 
 	if (!job) {
-		(void)err_errno(e, "a set-up");
+		(void)err_shortage(e, "a set-up");
 		return NULL;
 	}
 	job->setups = s;

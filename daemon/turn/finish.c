@@ -42,10 +42,10 @@ void run_publish(const struct run *r, const char *type, struct json *data)
 bool run_wait_retry(struct job *job, unsigned int *ms)
 {
 	struct pollfd p = { .fd = job->cancel.fd, .events = POLLIN };
-	int fired = poll(&p, 1, (int)*ms);
 
+	(void)poll(&p, 1, (int)*ms);
 	*ms = *ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : *ms * 2;
-	return fired == 0;
+	return !cancel_fired(&job->cancel);
 }
 
 /* As wait_retry, but a cancelled turn still wants its end committed. */

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define TURN_STACK ((size_t)512 * 1024)
@@ -51,11 +52,7 @@ struct job *job_new(struct turns *ts, const struct uuid *tenant, const struct uu
 	struct job *job = calloc(1, sizeof(*job));
 
 	if (!job) {
-		(void)err_set(e, ENOMEM, "no memory for a turn");
-		return NULL;
-	}
-	if (cancel_init(&job->cancel, e)) {
-		free(job);
+		(void)err_set(e, ERR_SHORTAGE, "no memory for a turn");
 		return NULL;
 	}
 	*job = (struct job){ .turns = ts,
@@ -64,13 +61,13 @@ struct job *job_new(struct turns *ts, const struct uuid *tenant, const struct uu
 		             .session = *session,
 		             .place = JOB_GONE,
 		             .refs = 1,
-		             .cancel = job->cancel };
+		             .cancel = CANCEL_INIT };
 	pthread_mutex_lock(&ts->lock);
 	job->lane = lane_of(ts, tenant);
 	if (!job->lane) {
 		job_unref(job);
 		job = NULL;
-		(void)err_set(e, ENOMEM, "no memory for a tenant's queue");
+		(void)err_set(e, ERR_SHORTAGE, "no memory for a tenant's queue");
 	}
 	pthread_mutex_unlock(&ts->lock);
 	return job;
@@ -251,29 +248,39 @@ static void *job_thread(void *arg)
 	return NULL;
 }
 
-static bool start_job(struct turns *ts, struct job *job)
+/* What only one that runs needs: a queued turn costs memory, and nothing that runs out sooner. */
+static int start_thread(struct job *job, struct err *e)
 {
 	pthread_attr_t attr;
 	pthread_t thread;
 	int rc;
+
+	if (cancel_open(&job->cancel, e) < 0)
+		return -1;
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, TURN_STACK + SANITIZER_STACK);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	rc = pthread_create(&thread, &attr, job_thread, job);
+	pthread_attr_destroy(&attr);
+	return rc == 0 ? 0 : err_set(e, ERR_SHORTAGE, "no thread (%s)", strerrordesc_np(rc));
+}
+
+static bool start_job(struct turns *ts, struct job *job)
+{
+	struct err e = ERR_INIT;
 
 	job_unqueue(job);
 	link_job(&ts->running_first, NULL, NULL, job);
 	job->lane->running++;
 	ts->running++;
 	job->place = JOB_RUNNING;
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, TURN_STACK + SANITIZER_STACK);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	rc = pthread_create(&thread, &attr, job_thread, job);
-	pthread_attr_destroy(&attr);
-	if (rc == 0)
+	if (start_thread(job, &e) == 0)
 		return true;
 	leave_running(job);
 	put_in_queue(job, true);
 	ts->start_failed = true;
 	pthread_cond_signal(&ts->upkeep_due);
-	log_error("no thread for turn %s (%d); it stays queued", job->turn.text, rc);
+	log_error("turn %s stays queued: %s", job->turn.text, e.text);
 	return false;
 }
 

@@ -129,8 +129,12 @@ static enum round take_steps(struct run *r, struct err *e)
 	unsigned int ms = RUN_RETRY_MS;
 
 	for (;;) {
-		enum round round = cancel_fired(&r->job->cancel) ? ROUND_FAILED : next(r, e);
+		bool cancelled = cancel_fired(&r->job->cancel);
+		enum round round = cancelled ? ROUND_FAILED : next(r, e);
 
+		/* No step leaves anything half done that the next round does not find. */
+		if (round == ROUND_FAILED && !cancelled && e->code == ERR_SHORTAGE)
+			round = ROUND_STORE;
 		if (round == ROUND_OVER || round == ROUND_FAILED)
 			return round;
 		if (round == ROUND_STORE) {
