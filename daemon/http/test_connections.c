@@ -271,6 +271,7 @@ static void says_later_without_descriptors(void **state)
 			                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 
 		assert_int_equal(connect(fds[i], (const struct sockaddr *)&to, sizeof(to)), 0);
+		reply_free(&r);
 		last_reply(fds[i], &r);
 		assert_int_equal(r.status, 503);
 		assert_true(says(&r, "\"code\":\"busy\"") && says(&r, "Retry-After: 1"));
@@ -280,7 +281,7 @@ static void says_later_without_descriptors(void **state)
 		say(known, "GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n");
 		next_reply(known, &r, false);
 		assert_int_equal(r.status, 200);
-		tight.rlim_cur = (rlim_t)fds[i];
+		tight.rlim_cur = (rlim_t)fds[0];
 		assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
 		say(known, "GET /v1/events HTTP/1.1\r\n" AUTH "\r\n");
 		next_reply(known, &r, false);
@@ -288,6 +289,7 @@ static void says_later_without_descriptors(void **state)
 	}
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 	expect(server, "GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n", 200, "as=tenant");
+	assert_int_equal(atomic_exchange(&sources_closed, 0), ARRAY_LEN(fds));
 	close(known);
 	reply_free(&r);
 }
