@@ -6,29 +6,37 @@ same process afterwards, and nothing that was accepted has failed.
 
 import contextlib
 import os
-import resource
 import subprocess
 import time
 
 import pytest
 
 from daemon import AS_SERVICE, ENVIRONMENT
-from world import eventually
+from provider.models import ask, declare, entry
+from provider.server import Provider
+from world import descendants, eventually
 
 WAIT_FOR = "$ until [ -e /workspace/{} ]; do sleep 0.05; done"
+
+
+def limit(process, soft, hard):
+    """As its own user, who needs no power for it."""
+    subprocess.run([*AS_SERVICE, "prlimit", f"--pid={process.pid}", f"--nofile={soft}:{hard}"],
+                   timeout=30, env=ENVIRONMENT, cwd="/", check=True)
 
 
 @contextlib.contextmanager
 def short(process, spare=0):
     """It may open so many descriptors more."""
-    old = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+    line = next(s for s in process.read("limits").splitlines() if s.startswith("Max open"))
+    soft, hard = line.split()[3:5]
     used = {int(fd) for fd in os.listdir(f"/proc/{process.pid}/fd")}
     free = [fd for fd in range(len(used) + spare + 1) if fd not in used]
-    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (free[spare], old[1]))
+    limit(process, free[spare], hard)
     try:
         yield
     finally:
-        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, old)
+        limit(process, soft, hard)
 
 
 def cpu_seconds(process):
@@ -153,3 +161,22 @@ def test_the_launcher_without_descriptors(daemon):
     assert acme.run(session, "$ echo now").text == "now\n"
     assert control(daemon, "reload").returncode == 0
     assert daemon.stop() == 0
+
+
+def test_a_courier_without_descriptors(make_daemon):
+    """Who asks meanwhile fails; it stays the same process, and the next ones are answered."""
+    provider = Provider()
+    daemon = make_daemon()
+    try:
+        daemon.start(models=declare(daemon, entry("one", "messages", provider.url)))
+        acme = daemon.client("acme")
+        assert ask(acme, "one").status == "completed"
+        courier = descendants(daemon.server().pid)[-1]
+        with short(courier):
+            outcome = ask(acme, "one")
+            assert outcome.status == "failed" and outcome.error["code"] == "model_failed", outcome
+        assert ask(acme, "one").status == "completed"
+        assert descendants(daemon.server().pid)[-1].pid == courier.pid
+        assert daemon.stop() == 0
+    finally:
+        provider.close()

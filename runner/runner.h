@@ -29,7 +29,7 @@ struct runner {
 	const struct runner_args *args;
 	struct lock lock;
 	struct cgroup cgroup; /* without a leaf in the development boundary */
-	int signals;          /* signalfd of TERM, INT, HUP, CHLD and USR1, which are blocked */
+	int signals;          /* signalfd of TERM, INT, CHLD and USR1, which are blocked */
 	int routes;           /* watch on what is local to the host; -1 without a network */
 	uint64_t routes_ms;   /* when what it says is read; 0: it has said nothing */
 	struct policy policy;

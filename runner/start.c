@@ -69,7 +69,7 @@ static bool has_network(const struct runner *r)
 
 static int block_signals(struct runner *r, struct err *e)
 {
-	static const int handled[] = { SIGTERM, SIGINT, SIGHUP, SIGCHLD, SIGUSR1 };
+	static const int handled[] = { SIGTERM, SIGINT, SIGCHLD, SIGUSR1 };
 	sigset_t set;
 
 	(void)sigemptyset(&set);
@@ -83,6 +83,8 @@ static int block_signals(struct runner *r, struct err *e)
 	/* Ignored, children would be reaped unseen. */
 	(void)signal(SIGCHLD, SIG_DFL);
 	(void)signal(SIGPIPE, SIG_IGN);
+	/* It means the daemon's registry, and may be sent to all of a service. */
+	(void)signal(SIGHUP, SIG_IGN);
 	return 0;
 }
 

@@ -127,7 +127,7 @@ static bool take_one(struct http_server *s)
 	socklen_t len = sizeof(from);
 	int fd;
 
-	if (s->open == s->conf.max_connections) {
+	if (s->open >= s->conf.max_connections) {
 		listener_watch(s, false);
 		s->full = true;
 		return false;
@@ -140,9 +140,12 @@ static bool take_one(struct http_server *s)
 	return true;
 }
 
+/* libmicrohttpd 1.0 counts some of them as open only when it runs again. */
 void listener_take(struct http_server *s)
 {
-	for (int i = 0; i < AT_ONCE && take_one(s); i++)
+	unsigned int room = s->conf.max_connections - s->open;
+
+	for (unsigned int i = 0; i < AT_ONCE && take_one(s) && i + 1 < room; i++)
 		;
 }
 

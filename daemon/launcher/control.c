@@ -141,6 +141,8 @@ static void take_caller(struct control *c)
 		log_warn("control socket: a caller that is neither root nor this user");
 	else if (fd < 0 && (errno == EMFILE || errno == ENFILE))
 		gone = send_away(c);
+	else if (fd < 0)
+		gone = errno == ECONNABORTED || errno == EINTR;
 	/* There may be another one behind it. */
 	if (gone)
 		watch(c, EPOLL_CTL_MOD, c->listen_fd, EPOLLIN | EPOLLET);

@@ -36,7 +36,10 @@ struct post {
 
 /* -- the loop --------------------------------------------------------------------------------- */
 
-/* One descriptor comes with each message; -1 when there is none of use. */
+/*
+ * One descriptor comes with each message; -1 when there is none of use.  Where there is no room
+ * for it, it is closed, which ends that request and nothing else.
+ */
 static int receive_descriptor(struct post *p)
 {
 	int fds[FDMSG_MAX];
@@ -44,7 +47,7 @@ static int receive_descriptor(struct post *p)
 	char word;
 	ssize_t n = fdmsg_receive(p->sock, &word, 1, fds, &count, MSG_DONTWAIT);
 
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EMSGSIZE))
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EMSGSIZE && errno != EMFILE))
 		p->over = true;
 	for (size_t i = 0; i < count && count > 1; i++)
 		fd_close(&fds[i]);

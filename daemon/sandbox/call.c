@@ -328,12 +328,15 @@ bool call_sleep(const struct call *c, const struct cancel *cancel, int timeout_m
 	return fds[1].revents != 0;
 }
 
-/* Wait for the end of the generation before, for the start, and for the start's failure. */
+/* As long as the end of the generation before, a start, and a start's failure may take. */
+static uint64_t patience_of(const struct sandboxes *pool)
+{
+	return ENDING_MS + pool->conf.start_timeout_ms + 2 * (uint64_t)CAUSE_WAIT_MS;
+}
+
 static int wait_open(struct call *c, const struct call_plan *plan, struct err *e)
 {
-	const struct sandboxes *pool = c->pool;
-	const uint64_t patience =
-		ENDING_MS + pool->conf.start_timeout_ms + 2 * (uint64_t)CAUSE_WAIT_MS;
+	const uint64_t patience = patience_of(c->pool);
 	uint64_t deadline = clock_mono_ms() + patience;
 
 	while (state_of(c) == CALL_WAITING) {
@@ -370,12 +373,13 @@ static int try_open(struct call *c, const struct sandbox_use *use, const struct 
 
 /*
  * Nothing was sent yet, and what is short is given back by others: who can be cancelled waits
- * for that, as for a database that does not answer.
+ * for that, as long as for a start.
  */
 int call_open(struct call *c, const struct sandbox_use *use, const struct call_plan *plan,
               struct err *e)
 {
 	struct pollfd p = { .fd = plan->cancel ? plan->cancel->fd : -1, .events = POLLIN };
+	uint64_t deadline = clock_mono_ms() + patience_of(use->sandboxes);
 	struct err why = ERR_INIT;
 	bool waits = false;
 
@@ -384,6 +388,8 @@ int call_open(struct call *c, const struct sandbox_use *use, const struct call_p
 			*e = why;
 			return -1;
 		}
+		if (!clock_left_ms(deadline))
+			return err_set(e, SANDBOX_START_FAILED, "%s", why.text);
 		if (!waits)
 			log_warn("a call in the sandbox of tenant %s waits: %s", use->tenant->text,
 			         why.text);

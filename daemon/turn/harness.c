@@ -130,8 +130,14 @@ static enum round begin(struct run *r, struct err *e)
 		return ROUND_FAILED;
 	}
 	r->harness->next = (uint32_t)r->transcript.list.count;
-	if (take(r, e) || submit(r, e))
+	if (take(r, e) || submit(r, e)) {
+		/* No other round may take it for one that has begun. */
+		if (!r->harness->resident) {
+			harness_run_free(r->harness);
+			r->harness = NULL;
+		}
 		return ROUND_FAILED;
+	}
 	transcript_forget(&r->transcript);
 	return ROUND_AGAIN;
 }

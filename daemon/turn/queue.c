@@ -262,11 +262,16 @@ static int start_thread(struct job *job, struct err *e)
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	rc = pthread_create(&thread, &attr, job_thread, job);
 	pthread_attr_destroy(&attr);
-	return rc == 0 ? 0 : err_set(e, ERR_SHORTAGE, "no thread (%s)", strerrordesc_np(rc));
+	if (rc == 0)
+		return 0;
+	cancel_release(&job->cancel);
+	return err_set(e, ERR_SHORTAGE, "no thread (%s)", strerrordesc_np(rc));
 }
 
 static bool start_job(struct turns *ts, struct job *job)
 {
+	static struct log_pace pace; /* a tenant's requests ask for it, as often as they like */
+	unsigned int left_out;
 	struct err e = ERR_INIT;
 
 	job_unqueue(job);
@@ -280,7 +285,9 @@ static bool start_job(struct turns *ts, struct job *job)
 	put_in_queue(job, true);
 	ts->start_failed = true;
 	pthread_cond_signal(&ts->upkeep_due);
-	log_error("turn %s stays queued: %s", job->turn.text, e.text);
+	if (log_paced(&pace, &left_out))
+		log_error("turn %s stays queued: %s (%u more since the last line)", job->turn.text,
+		          e.text, left_out);
 	return false;
 }
 
