@@ -217,15 +217,14 @@ static struct {
 
 static void leave_out(struct nlmsghdr *m)
 {
-	struct nlattr *a;
+	struct nlattr *a = mnl_nlmsg_get_payload_offset(m, sizeof(struct nfgenmsg));
+	const char *end = mnl_nlmsg_get_payload_tail(m);
 
 	if (m->nlmsg_type != (NFNL_SUBSYS_NFTABLES << 8 | left_out.message))
 		return;
-	mnl_attr_for_each(a, m, sizeof(struct nfgenmsg))
-	{
+	for (; mnl_attr_ok(a, (int)(end - (char *)a)); a = mnl_attr_next(a))
 		if (mnl_attr_get_type(a) == left_out.attribute)
 			a->nla_type = 0x3fff; /* nobody's */
-	}
 }
 
 /* Between the runner and its library. */
