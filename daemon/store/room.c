@@ -96,14 +96,20 @@ void room_note(struct tenant_db *db, uint64_t bytes)
 /* A deleted row leaves a hole in its file, which only a rewritten table is without. */
 static int rewrite(struct pg *pg, const struct tenant_db *db, struct err *e)
 {
+	/* All that a session has rows in; each is a command of its own, outside a transaction. */
+	static const char *const commands[] = {
+		"SET lock_timeout = '2s'",        "VACUUM (FULL) app.item",
+		"VACUUM (FULL) app.harness_line", "VACUUM (FULL) app.attachment",
+		"VACUUM (FULL) app.request",      "VACUUM (FULL) app.summary",
+		"VACUUM (FULL) app.agent_step",   "VACUUM (FULL) app.setup",
+		"VACUUM (FULL) app.turn",         "VACUUM (FULL) app.session",
+	};
+
 	(void)db;
-	if (pg_script(pg, "SET lock_timeout = '2s'", e) < 0 ||
-	    pg_script(pg, "VACUUM (FULL) app.item", e) < 0 ||
-	    pg_script(pg, "VACUUM (FULL) app.request", e) < 0 ||
-	    pg_script(pg, "VACUUM (FULL) app.attachment", e) < 0 ||
-	    pg_script(pg, "VACUUM (FULL) app.turn", e) < 0)
-		return -1;
-	return pg_script(pg, "VACUUM (FULL) app.session", e);
+	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+		if (pg_script(pg, commands[i], e) < 0)
+			return -1;
+	return 0;
 }
 
 void room_return(struct store *s, struct tenant_db *db, uint64_t bytes)

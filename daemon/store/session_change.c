@@ -83,14 +83,21 @@ static int count_bytes(struct pg *pg, const struct uuid *id, uint64_t *ret, stru
 {
 	auto_rows struct pg_rows *rows = NULL;
 
-	if (pg_query(
-		    pg,
-		    "SELECT (coalesce((SELECT sum(pg_column_size(input) + attachment_bytes) FROM app.turn "
-		    "WHERE session = $1), 0) + coalesce((SELECT sum(pg_column_size(body) + "
-		    "coalesce(pg_column_size(opaque), 0)) "
-		    "FROM app.item WHERE turn IN (SELECT id FROM app.turn WHERE session = $1)), "
-		    "0))::bigint",
-		    PG_PARAMS(pg_uuid(id)), &rows, e) < 0)
+	if (pg_query(pg,
+	             "WITH gone AS (SELECT id FROM app.turn WHERE session = $1), n AS ("
+	             "SELECT sum(pg_column_size(input) + attachment_bytes) FROM app.turn "
+	             "WHERE session = $1 "
+	             "UNION ALL SELECT sum(pg_column_size(body) + "
+	             "coalesce(pg_column_size(opaque), 0)) "
+	             "FROM app.item WHERE turn IN (SELECT id FROM gone) "
+	             "UNION ALL SELECT sum(pg_column_size(line)) "
+	             "FROM app.harness_line WHERE turn IN (SELECT id FROM gone) "
+	             "UNION ALL SELECT sum(pg_column_size(body)) "
+	             "FROM app.summary WHERE turn IN (SELECT id FROM gone) "
+	             "UNION ALL SELECT sum(pg_column_size(detail)) "
+	             "FROM app.agent_step WHERE turn IN (SELECT id FROM gone)) "
+	             "SELECT coalesce(sum(sum), 0)::bigint FROM n",
+	             PG_PARAMS(pg_uuid(id)), &rows, e) < 0)
 		return -1;
 	*ret = (uint64_t)pg_get_int(rows, 0, 0);
 	return pg_rows_check(rows, "size", e);

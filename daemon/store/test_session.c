@@ -1,4 +1,5 @@
 /* Sessions that are changed, deleted and forked, lists of turns, and the bound of a database. */
+#include "daemon/store/harness_line.h"
 #include "daemon/store/test_fixture.h"
 
 #include <pthread.h>
@@ -617,6 +618,36 @@ static void deleting_gives_the_room_back(void **state)
 	store->max_tenant_bytes = 0;
 }
 
+/* What a harness said in a turn is in a table of its own. */
+static void deleting_gives_the_room_of_lines_back(void **state)
+{
+	static char noise[1 << 20];
+	struct session s = new_session(&acme), full;
+	struct uuid turn = put_turn(&s.id, "x", 1);
+	uint64_t before = database_size();
+	struct tenant_db *db = NULL;
+
+	(void)state;
+	assert_ok(tenant_db_get(store, &acme, &db, &e));
+	for (uint32_t i = 1; i <= 8; i++) {
+		const struct harness_line line = { i, noise, sizeof(noise) };
+
+		random_bytes(noise, sizeof(noise));
+		assert_ok(harness_lines_keep(store, &acme, &turn, &line, 1, &e));
+	}
+	store->max_tenant_bytes = database_size();
+	db->size.measured_ms = 0;
+	db->size.holes = 0;
+	full = s;
+	full.id = uuid_new();
+	assert_code(session_insert(store, &acme, &full, NULL, &e), STORE_TENANT_FULL);
+	end_turn(&turn);
+	assert_ok(session_delete(store, &acme, &s.id, &e));
+	assert_in_range(database_size(), 1, before + (1 << 20));
+	assert_ok(session_insert(store, &acme, &full, NULL, &e));
+	store->max_tenant_bytes = 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -638,6 +669,7 @@ int main(void)
 		cmocka_unit_test(the_bound_and_one_byte_more),
 		cmocka_unit_test(holes_are_room),
 		cmocka_unit_test(deleting_gives_the_room_back),
+		cmocka_unit_test(deleting_gives_the_room_of_lines_back),
 		cmocka_unit_test(closes_the_store),
 	};
 
