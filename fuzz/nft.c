@@ -36,18 +36,18 @@ static struct answer answers[ANSWERS_MAX], changed[ANSWERS_MAX];
 static size_t n_answers, next_answer;
 static bool replays;
 static struct policy policy;
-static struct nl nl = NL_INIT;
+static struct nl netlink = NL_INIT;
 static uint32_t first_seq;
 
 /* -- between the runner and its socket -------------------------------------------------------- */
 
-ssize_t mnl_socket_sendto(const struct mnl_socket *s, const void *data, size_t len)
+ssize_t mnl_socket_sendto(const struct mnl_socket *nl, const void *req, size_t siz)
 {
-	static ssize_t (*real)(const struct mnl_socket *s, const void *data, size_t len);
+	static ssize_t (*real)(const struct mnl_socket *nl, const void *req, size_t siz);
 
 	if (!real)
 		*(void **)&real = dlsym(RTLD_NEXT, "mnl_socket_sendto");
-	return replays ? (ssize_t)len : real(s, data, len);
+	return replays ? (ssize_t)siz : real(nl, req, siz);
 }
 
 static ssize_t replay(void *buf, size_t size)
@@ -62,16 +62,16 @@ static ssize_t replay(void *buf, size_t size)
 	return (ssize_t)a->len;
 }
 
-ssize_t mnl_socket_recvfrom(const struct mnl_socket *s, void *buf, size_t size)
+ssize_t mnl_socket_recvfrom(const struct mnl_socket *nl, void *buf, size_t siz)
 {
-	static ssize_t (*real)(const struct mnl_socket *s, void *buf, size_t size);
+	static ssize_t (*real)(const struct mnl_socket *nl, void *buf, size_t siz);
 	ssize_t n;
 
 	if (replays)
-		return replay(buf, size);
+		return replay(buf, siz);
 	if (!real)
 		*(void **)&real = dlsym(RTLD_NEXT, "mnl_socket_recvfrom");
-	n = real(s, buf, size);
+	n = real(nl, buf, siz);
 	demand(n >= 0 && n_answers < ANSWERS_MAX);
 	answers[n_answers++] = (struct answer){ text_of(buf, (size_t)n), (size_t)n };
 	return n;
@@ -79,10 +79,10 @@ ssize_t mnl_socket_recvfrom(const struct mnl_socket *s, void *buf, size_t size)
 
 static int ask(struct nft_counters *c, struct err *e)
 {
-	nl.seq = first_seq;
+	netlink.seq = first_seq;
 	next_answer = 0;
 	*c = (struct nft_counters){ 0 };
-	return nft_verify(&nl, &policy, e) < 0 ? -1 : nft_read_counters(&nl, c, e);
+	return nft_verify(&netlink, &policy, e) < 0 ? -1 : nft_read_counters(&netlink, c, e);
 }
 
 static void allow(struct egress *g, const char *text)
@@ -106,11 +106,11 @@ static void record(void)
 	allow(&egress, "10.0.0.0/8:443");
 	allow(&egress, "10.1.0.0/16:80-90,443");
 	demand(unshare(CLONE_NEWNET) == 0 && policy_init(&policy, &egress, &e) == 0);
-	demand(nl_open_fd(NETLINK_NETFILTER, &fd, &e) == 0 && nl_adopt(fd, &nl, &e) == 0);
-	demand(nft_load(&nl, &policy, &e) == 0);
+	demand(nl_open_fd(NETLINK_NETFILTER, &fd, &e) == 0 && nl_adopt(fd, &netlink, &e) == 0);
+	demand(nft_load(&netlink, &policy, &e) == 0);
 	for (; n_answers; n_answers--)
 		free(answers[n_answers - 1].data);
-	first_seq = nl.seq;
+	first_seq = netlink.seq;
 	demand(ask(&c, &e) == 0);
 	replays = true;
 }
@@ -290,13 +290,13 @@ static bool is_nest(struct bytes b)
 }
 
 /* The attribute in whose head at is; NULL when it is in none, or not among these. */
-static char *head_around(struct bytes all, const char *at)
+static const char *head_around(struct bytes all, const char *at)
 {
 	struct bytes one;
 	unsigned int type;
 
 	while (next_attribute(&all, &type, &one)) {
-		char *head = (char *)(uintptr_t)(one.at - sizeof(struct nlattr));
+		const char *head = one.at - sizeof(struct nlattr);
 
 		if (at >= head && at < one.at)
 			return head;
@@ -311,10 +311,11 @@ static char *head_around(struct bytes all, const char *at)
 
 static void change_byte(const struct answer *a, size_t at, uint8_t byte)
 {
+	static const unsigned char nobodys[] = { 0xff, 0x3f };
 	const size_t skipped = sizeof(struct nlmsghdr) + 4;
 	size_t begin = 0;
 	struct nlmsghdr h;
-	char *head;
+	const char *head;
 
 	for (;; begin += NLMSG_ALIGN(h.nlmsg_len)) {
 		memcpy(&h, a->data + begin, sizeof(h));
@@ -328,7 +329,7 @@ static void change_byte(const struct answer *a, size_t at, uint8_t byte)
 	                                                           h.nlmsg_len - skipped },
 	                                           a->data + at);
 	if (head)
-		memcpy(head + 2, "\xff\x3f", 2);
+		memcpy(a->data + (head - a->data) + 2, nobodys, sizeof(nobodys));
 	else
 		a->data[at] = (char)byte;
 }
@@ -338,7 +339,7 @@ static void change(const uint8_t *data, size_t size)
 	for (size_t i = 0; i < n_answers; i++)
 		changed[i] =
 			(struct answer){ text_of(answers[i].data, answers[i].len), answers[i].len };
-	for (; size >= 4; data += 4, size -= 4) {
+	for (; size >= 4 && n_answers > 0; data += 4, size -= 4) {
 		struct answer *a = &changed[(data[0] & 0x7f) % n_answers];
 		size_t at = (size_t)data[1] << 8 | data[2];
 

@@ -228,7 +228,7 @@ static void leave_out(struct nlmsghdr *m)
 }
 
 /* Between the runner and its library. */
-ssize_t mnl_socket_recvfrom(const struct mnl_socket *sock, void *buf, size_t size)
+ssize_t mnl_socket_recvfrom(const struct mnl_socket *nl, void *buf, size_t siz)
 {
 	ssize_t (*real)(const struct mnl_socket *s, void *b, size_t n);
 	struct nlmsghdr *m = buf;
@@ -236,7 +236,7 @@ ssize_t mnl_socket_recvfrom(const struct mnl_socket *sock, void *buf, size_t siz
 	ssize_t n;
 
 	*(void **)&real = dlsym(RTLD_NEXT, "mnl_socket_recvfrom");
-	n = real(sock, buf, size);
+	n = real(nl, buf, siz);
 	left = (int)n;
 	for (; left_out.attribute && mnl_nlmsg_ok(m, left); m = mnl_nlmsg_next(m, &left))
 		leave_out(m);
