@@ -25,12 +25,16 @@ int err_set(struct err *e, int code, const char *fmt, ...)
 	return end_whole(e);
 }
 
-static int append_errno(struct err *e, int code)
+static int set_errno(struct err *e, int code, const char *fmt, va_list ap) printf_like(3, 0);
+
+static int set_errno(struct err *e, int code, const char *fmt, va_list ap)
 {
-	size_t len = strlen(e->text);
 	char reason[128];
+	size_t len;
 
 	e->code = code;
+	(void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
+	len = strlen(e->text);
 	(void)snprintf(e->text + len, sizeof(e->text) - len, ": %s",
 	               strerror_r(code, reason, sizeof(reason)));
 	errno = code;
@@ -43,9 +47,14 @@ int err_errno(struct err *e, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	(void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
+	(void)set_errno(e, saved, fmt, ap);
 	va_end(ap);
-	return append_errno(e, saved);
+	return -1;
+}
+
+bool err_is_shortage(int code)
+{
+	return code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM;
 }
 
 int err_shortage(struct err *e, const char *fmt, ...)
@@ -54,10 +63,9 @@ int err_shortage(struct err *e, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	(void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
+	(void)set_errno(e, saved, fmt, ap);
 	va_end(ap);
-	(void)append_errno(e, saved);
-	if (saved == EMFILE || saved == ENFILE || saved == ENOBUFS || saved == ENOMEM)
+	if (err_is_shortage(saved))
 		e->code = ERR_SHORTAGE;
 	return -1;
 }

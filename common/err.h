@@ -11,6 +11,8 @@
 
 #include "common/attr.h"
 
+#include <stdbool.h>
+
 /* Codes from here on belong to the program that defines them; below are errno values. */
 #define ERR_PROGRAM_BASE 1000
 
@@ -36,7 +38,10 @@ int err_set(struct err *e, int code, const char *fmt, ...) printf_like(3, 4);
 /* As err_set, with errno as the code and ": <strerror>" appended. */
 int err_errno(struct err *e, const char *fmt, ...) printf_like(2, 3);
 
-/* As err_errno, but ERR_SHORTAGE is the code of EMFILE, ENFILE, ENOBUFS and ENOMEM. */
+/* EMFILE, ENFILE, ENOBUFS and ENOMEM. */
+bool err_is_shortage(int code);
+
+/* As err_errno, but ERR_SHORTAGE is the code of what err_is_shortage(). */
 int err_shortage(struct err *e, const char *fmt, ...) printf_like(2, 3);
 
 /* Put "<context>: " before the message.  Keeps the code.  Always returns -1. */

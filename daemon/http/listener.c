@@ -95,11 +95,6 @@ int listener_start(struct http_server *s, struct err *e)
 	return 0;
 }
 
-static bool is_shortage(int code)
-{
-	return code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM;
-}
-
 /* True when a client was told; else there is none, or nothing can be done but to wait. */
 static bool send_away(struct http_server *s)
 {
@@ -108,7 +103,7 @@ static bool send_away(struct http_server *s)
 
 	fd_close(&s->reserve_fd);
 	fd = accept4(s->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-	waits = fd < 0 && is_shortage(errno);
+	waits = fd < 0 && err_is_shortage(errno);
 	if (fd >= 0)
 		page_send_away(s, fd);
 	fd_close(&fd);
@@ -134,7 +129,7 @@ static bool take_one(struct http_server *s)
 	}
 	fd = accept4(s->listen_fd, &from.any, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (fd < 0)
-		return is_shortage(errno) && send_away(s);
+		return err_is_shortage(errno) && send_away(s);
 	/* When it fails, it has closed the descriptor. */
 	(void)MHD_add_connection(s->mhd, fd, &from.any, len);
 	return true;

@@ -590,62 +590,65 @@ static void holes_are_room(void **state)
 	store->max_tenant_bytes = 0;
 }
 
+/* What is there fills the database: deleting the session makes room for another one. */
+static void expect_room_back(const struct session *s, const struct uuid *turn, uint64_t before)
+{
+	struct session full = *s;
+
+	full.id = uuid_new();
+	assert_code(session_insert(store, &acme, &full, NULL, &e), STORE_TENANT_FULL);
+	end_turn(turn); /* an end is never refused */
+	assert_ok(session_delete(store, &acme, &s->id, &e));
+	assert_in_range(database_size(), 1, before + (1 << 20));
+	assert_ok(session_insert(store, &acme, &full, NULL, &e));
+	store->max_tenant_bytes = 0;
+}
+
+static void bound_to_what_is_there(void)
+{
+	struct tenant_db *db = NULL;
+
+	assert_ok(tenant_db_get(store, &acme, &db, &e));
+	store->max_tenant_bytes = database_size();
+	db->size.measured_ms = 0;
+	db->size.holes = 0;
+}
+
 static void deleting_gives_the_room_back(void **state)
 {
 	static char noise[1 << 20];
-	struct session s = new_session(&acme), full;
+	struct session s = new_session(&acme);
 	struct uuid turn = put_turn(&s.id, "x", 1);
 	uint64_t before = database_size();
-	struct tenant_db *db = NULL;
 
 	(void)state;
-	assert_ok(tenant_db_get(store, &acme, &db, &e));
 	assert_ok(turn_mark_running(store, &acme, &turn, 1, &e));
 	for (int i = 0; i < 8; i++) {
 		random_bytes(noise, sizeof(noise));
 		assert_ok(append_text(&turn, noise, sizeof(noise)));
 	}
-	store->max_tenant_bytes = database_size();
-	db->size.measured_ms = 0;
+	bound_to_what_is_there();
 	assert_code(append_text(&turn, noise, 100), STORE_TENANT_FULL);
-	full = s;
-	full.id = uuid_new();
-	assert_code(session_insert(store, &acme, &full, NULL, &e), STORE_TENANT_FULL);
-	end_turn(&turn); /* an end is never refused */
-	assert_ok(session_delete(store, &acme, &s.id, &e));
-	assert_in_range(database_size(), 1, before + (1 << 20));
-	assert_ok(session_insert(store, &acme, &full, NULL, &e));
-	store->max_tenant_bytes = 0;
+	expect_room_back(&s, &turn, before);
 }
 
 /* What a harness said in a turn is in a table of its own. */
 static void deleting_gives_the_room_of_lines_back(void **state)
 {
 	static char noise[1 << 20];
-	struct session s = new_session(&acme), full;
+	struct session s = new_session(&acme);
 	struct uuid turn = put_turn(&s.id, "x", 1);
 	uint64_t before = database_size();
-	struct tenant_db *db = NULL;
 
 	(void)state;
-	assert_ok(tenant_db_get(store, &acme, &db, &e));
 	for (uint32_t i = 1; i <= 8; i++) {
 		const struct harness_line line = { i, noise, sizeof(noise) };
 
 		random_bytes(noise, sizeof(noise));
 		assert_ok(harness_lines_keep(store, &acme, &turn, &line, 1, &e));
 	}
-	store->max_tenant_bytes = database_size();
-	db->size.measured_ms = 0;
-	db->size.holes = 0;
-	full = s;
-	full.id = uuid_new();
-	assert_code(session_insert(store, &acme, &full, NULL, &e), STORE_TENANT_FULL);
-	end_turn(&turn);
-	assert_ok(session_delete(store, &acme, &s.id, &e));
-	assert_in_range(database_size(), 1, before + (1 << 20));
-	assert_ok(session_insert(store, &acme, &full, NULL, &e));
-	store->max_tenant_bytes = 0;
+	bound_to_what_is_there();
+	expect_room_back(&s, &turn, before);
 }
 
 int main(void)
