@@ -6,6 +6,7 @@ All of it is done at once, to a daemon that runs, and most of it for real. A lin
 whether the checker named it; when it is undone the checker has to be content again.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -508,14 +509,14 @@ def work(chaos):
 def row_of(chaos, kinds):
     """{name: what the checker found of it}"""
     row = [kind(chaos) for kind in kinds]
-    for one in row:
-        one.before()
-    work(chaos)
-    for one in row:
-        one.after()
-    found = chaos.judge(leak_seconds=0)
-    for one in reversed(row):
-        one.undo()
+    with contextlib.ExitStack() as undone:  # in the other order, and also where it is cut off
+        for one in row:
+            one.before()
+        work(chaos)
+        for one in row:
+            one.after()
+            undone.callback(one.undo)
+        found = chaos.judge(leak_seconds=0)
     return {type(one).__name__: [f for f in found if re.search(one.named, f)] for one in row}
 
 
