@@ -73,6 +73,8 @@ MATRIX = {
     "options": ["{ }", '{ max-running-turns = 3; host-address = [ "10.0.0.0/8" "192.0.2.0/24" ]; }',
                 "{ allow-http-repositories = true; }"],
     "memoryMax": ['"80%"', '"3G"'],
+    "after": ["[ ]", '[ "postgresql.service" ]'],
+    "visible": ["[ ]", '[ "-/run/secrets" "/run/postgresql" ]'],
 }
 
 
@@ -97,6 +99,9 @@ def test_the_unit_for_every_pair_of_settings():
         plus = service["ExecReload"][:-1] + service.get("ExecStartPre", [])
         assert all(line.startswith("+/opt/prepare \"/etc/a list\" ") for line in plus), pair
         assert not service["ExecStart"].startswith("+"), pair
+        for key in ("After", "Wants"):
+            assert unit["Unit"][key][0] == "network-online.target" and len(unit["Unit"][key]) < 3, pair
+        assert "/run/systemd/notify" in service["BindReadOnlyPaths"], pair
         # systemd reads these as lists or nothing.
         assert not any(value in ([], None) for value in service.values()), pair
 
@@ -337,6 +342,7 @@ def test_nginx_finds_the_daemon_wherever_it_listens(host, upstream):
 
 MODEL = '''models.m = { label = "M"; api = "messages"; baseUrl = "https://m.example/v1"; model = "m"; apiKeyFile = "/etc/key"; contextWindow = 2; maxOutputTokens = 1; }'''
 SERVER = 'mcp.s = { url = "https://s.example/mcp"; tokenFile = "/etc/token"; }'
+URL = 'database.urlFile = "/run/secrets/db"'
 FILE = 'modelsFile = "/etc/models.json"'
 
 
@@ -364,8 +370,15 @@ CHANGES = {
     "daemon": (cloister('package = pkgs.writeText "another" "";'), "restart"),
     "rootfs": (cloister('rootfs = pkgs.writeText "another" "";'), "restart"),
     "limit": (cloister("limits.maxRunningTurns = 20;"), "restart"),
+    "database server": (cloister(URL), "restart"),
     "nothing": (cloister("port = 4096;"), "nothing"),
 }
+
+
+def test_another_url_restarts():
+    """It is read at the start alone, and the unit names the copy of it."""
+    one, other = (evaluate(f"{machine(cloister(text))}.unit.unit") for text in (URL, URL.replace("/db", "/db2")))
+    assert one != other
 
 
 @pytest.fixture(scope="module")
@@ -560,6 +573,36 @@ REFUSED = {
     "another PostgreSQL": (cloister("database.package = pkgs.postgresql_18;"),
                            "is PostgreSQL 18.1, and the database is of 17"),
     "no PostgreSQL": (cloister("database.majorVersion = 16;"), "this nixpkgs has no PostgreSQL 16"),
+    "URL in store": (cloister(f'database.urlFile = "{STORE}";'), "database.urlFile: "),
+    "URL's path in store": (cloister('database.urlFile = "/nix/store/x";'), "is in the Nix store, where everybody can read it"),
+    "URL's dots": (cloister('database.urlFile = "/etc/../db";'), 'database.urlFile: "/etc/../db" has "." or ".." in it'),
+    "URL's percent": (cloister('database.urlFile = "/etc/%n";'), "database.urlFile: \"/etc/%n\" has % in it"),
+    "URL itself": (cloister('database.urlFile = "postgresql://h/cloister";'), "is not an absolute path"),
+    "URL's blank": (cloister('database.urlFile = "/etc/a b";'), "has a blank"),
+    "URL in workspace": (cloister('database.urlFile = "/srv/cloister/acme/db";'), "lies inside /srv/cloister, where others"),
+    "URL in state": (cloister('database.urlFile = "/var/lib/cloister/db";'), "lies inside /var/lib/cloister, where others"),
+    "URL and version": (cloister(f"""{URL};
+        database.majorVersion = 17;"""), "database.majorVersion: is of the database that the service runs itself, "
+        "and services.cloister.database.urlFile names another"),
+    "URL and package": (cloister(f"""{URL};
+        database.package = pkgs.postgresql_18;"""), "database.package: is of the database that the service runs itself"),
+    "socket alone": (cloister('database.socketDirectory = "/run/postgresql";'), "urlFile names, and that is not set"),
+    "socket's dots": (cloister(f"""{URL};
+        database.socketDirectory = "/run/../postgresql";"""), 'has "." or ".." in it'),
+    "socket's slash": (cloister(f"""{URL};
+        database.socketDirectory = "/run/postgresql/";"""), "socketDirectory: \"/run/postgresql/\" ends with a slash"),
+    "socket's percent": (cloister(f"""{URL};
+        database.socketDirectory = "/run/%n";"""), "has % in it"),
+    "socket's colon": (cloister(f"""{URL};
+        database.socketDirectory = "/run/a:b";"""), "has a colon in it"),
+    "socket's relative": (cloister(f"""{URL};
+        database.socketDirectory = "run/postgresql";"""), "is not an absolute path"),
+    "sockets of all": (cloister(f"""{URL};
+        database.socketDirectory = "/run";"""), "/run is not a directory of the database server's alone"),
+    "socket in workspace": (cloister(f"""{URL};
+        database.socketDirectory = "/srv/cloister/acme";"""), "is not a directory of the database server's alone"),
+    "socket unseen": (cloister(f"""{URL};
+        database.socketDirectory = "/tmp";"""), "/tmp is where the unit cannot see it"),
     "no server name": (cloister("reverseProxy.enable = true;"), "reverseProxy.serverName: is needed"),
     "no namespaces": (module("security.allowUserNamespaces = false;"), "every sandbox is made of user namespaces"),
 }
@@ -594,6 +637,10 @@ def test_the_limits_of_what_is_refused_are_accepted():
         cloister("limits.maxRunningTurnsPerTenant = 16;"),
         cloister('host = "127.0.0.2";'), cloister('host = "::1";'),
         cloister("""database.majorVersion = 18;"""),
+        cloister(f"""{URL};
+          database.socketDirectory = "/run/postgresql-17/main";"""),
+        cloister(f"""{URL};
+          database.socketDirectory = "/var/lib/postgresql/socket";"""),
         cloister("""database.majorVersion = 15;
           database.package = pkgs.postgresql_15;"""),
         second("tenants.globex.limits.cpus = 64;"), second("tenants.globex.limits.cpus = 0.1;"),
@@ -601,6 +648,39 @@ def test_the_limits_of_what_is_refused_are_accepted():
         "{ }",
     ]
     assert evaluate(f"map (m: m.refused) [ {' '.join(machine(t) for t in texts)} ]") == [[]] * len(texts)
+
+
+def test_a_database_server_of_the_operator():
+    """Its URL is a secret like others; what is for the service's own is not there."""
+    tcp, local = (evaluate(f"let m = {machine(settings)}; in {{ inherit (m) service unit unitSection list machine; "
+                           "preserved = m.postgresql; }") for settings in (cloister(URL), module(f"""
+      services.cloister.{URL};
+      services.cloister.database.socketDirectory = "/run/postgresql";
+      services.postgresql.enable = true;""")))
+    for made in (tcp, local):
+        assert re.search(" --database-url-file /run/cloister-secrets/database( |$)", made["service"]["ExecStart"])
+        assert "--postgres-bin" not in made["service"]["ExecStart"]
+        assert "secret\tdatabase\tURL of the database\t/run/secrets/db" in made["list"].splitlines()
+        assert made["machine"]["packages"] == ["cloisterd-0.1.0"]
+        assert "/run/secrets" not in json.dumps(made["service"])
+        # Nothing that a server on another machine needs is taken away.
+        assert {"AF_INET", "AF_INET6"} < set(made["service"]["RestrictAddressFamilies"].split())
+        assert made["service"]["IPAddressDeny"] == "link-local multicast"
+    only = {key for key, value in local["service"].items() if value != tcp["service"][key]}
+    assert only == {"BindReadOnlyPaths"}
+    assert set(local["service"]["BindReadOnlyPaths"]) - set(tcp["service"]["BindReadOnlyPaths"]) == {"/run/postgresql"}
+    for key in ("after", "wants"):
+        assert local["unitSection"][key] == tcp["unitSection"][key] + ["postgresql.service"]
+    # A directory that is made anew with the server is another one than the unit sees.
+    assert local["preserved"] == {"RuntimeDirectoryPreserve": True} and tcp["preserved"] is None
+
+
+def test_programs_of_postgresql_are_not_even_looked_for_with_another_server():
+    """This nixpkgs need not have the version that would be the service's own."""
+    without = machine(cloister(URL)).replace("{ lib =", "{ without = [ \"postgresql_17\" ]; lib =", 1)
+    assert "--database-url-file" in evaluate(f"{without}.service.ExecStart")
+    managed = machine(module()).replace("{ lib =", "{ without = [ \"postgresql_17\" ]; lib =", 1)
+    assert "this nixpkgs has no PostgreSQL 17" in evaluate(f"{managed}.refused")[0]
 
 
 def test_a_registry_made_elsewhere_is_read_where_it_is():
@@ -641,6 +721,11 @@ BROKEN = {
     "word for a list": (cloister('workspaceRoots = "/srv";'), r"workspaceRoots' is not of type"),
     "path for a token": (cloister("tenants.acme.tokenFiles.main = ./token;"),
                          r"tokenFiles\.main' is not of type"),
+    "path for a URL": (cloister("database.urlFile = ./url;"), r"database\.urlFile' is not of type"),
+    "list for a socket": (cloister('database.socketDirectory = [ "/run/postgresql" ];'),
+                          r"database\.socketDirectory' is not of type"),
+    "unknown option of the database": (cloister('database.url = "postgresql://h";'),
+                                       r"database\.url' does not exist"),
     "unknown word": (cloister('tenants.acme.egress.mode = "all";'), r"egress\.mode' is not of type"),
     "quota": (cloister('tenants.acme.diskQuota = "20";'), r"diskQuota' is not of type"),
     "api": (changed_model("messages", "telepathy"), r"models\.m\.api' is not of type"),

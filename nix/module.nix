@@ -44,19 +44,23 @@ let
     ;
   modelsFile = if cfg.models != { } then "/etc/cloister/models.json" else cfg.modelsFile;
   # Something of root's is to be done before the service reads what was declared.
-  prepared = declared || models.hasKeys || mcp.hasKeys || cfg.metricsTokenFile != null;
-  metricsList =
-    if cfg.metricsTokenFile == null then
-      ""
-    else
-      "secret\tmetrics\ttoken for metrics\t${cfg.metricsTokenFile}\n";
+  prepared = declared || models.hasKeys || mcp.hasKeys || cfg.metricsTokenFile != null || external;
+  secretLine =
+    name: what: file:
+    if file == null then "" else "secret\t${name}\t${what}\t${file}\n";
+  list =
+    (if declared then result.list else "")
+    + models.list
+    + mcp.list
+    + secretLine "metrics" "token for metrics" cfg.metricsTokenFile
+    + secretLine "database" "URL of the database" cfg.database.urlFile;
   etc = name: config.environment.etc."cloister/${name}".source;
 
+  # A server of somebody else's, or one that the service makes and runs.
+  external = cfg.database.urlFile != null;
+  wanted = toString (if cfg.database.majorVersion == null then 17 else cfg.database.majorVersion);
   postgres =
-    if cfg.database.package != null then
-      cfg.database.package
-    else
-      pkgs."postgresql_${toString cfg.database.majorVersion}" or null;
+    if cfg.database.package != null then cfg.database.package else pkgs."postgresql_${wanted}" or null;
 
   given = lib.filterAttrs (_: value: value != null) cfg.limits;
   limits = import ./limits.nix;
@@ -72,6 +76,11 @@ let
       port
       ;
     inherit (cfg.unit) memoryMax tasksMax openFiles;
+    after = lib.optional (external && config.services.postgresql.enable) "postgresql.service";
+    # The copies of secrets are not there yet when the first of root's commands makes them.
+    visible =
+      lib.optional prepared "-${secretDirectory}"
+      ++ lib.optional (cfg.database.socketDirectory != null) cfg.database.socketDirectory;
     programs = "${cfg.package}/bin";
     rootfs = "${cfg.rootfs}";
     tenants = if declared then "/etc/cloister/tenants.json" else cfg.tenantRegistryFile;
@@ -99,7 +108,8 @@ let
       guest = "${cfg.guestPackage}/bin/cloister-guest";
       runsc = "${cfg.runscPackage}/bin/runsc";
       slirp4netns = "${cfg.slirp4netnsPackage}/bin/slirp4netns";
-      postgres-bin = "${postgres}/bin";
+      postgres-bin = lib.optional (!external) "${postgres}/bin";
+      database-url-file = lib.optional external "${secretDirectory}/database";
       log = cfg.logFormat;
       log-level = cfg.logLevel;
       metrics-token-file = lib.optional (cfg.metricsTokenFile != null) "${secretDirectory}/metrics";
@@ -313,8 +323,7 @@ let
     lib.concatMap shareFaults (namesWhere (name: _: limits.${name} ? share) given)
     ++ lib.optionals declared (lib.concatMap tenantLimitFaults (builtins.attrNames cfg.tenants));
 
-  wanted = toString cfg.database.majorVersion;
-  databaseFaults =
+  managedFaults =
     if postgres == null then
       [
         "${at "database.majorVersion"}: this nixpkgs has no PostgreSQL ${wanted}; name one in ${at "database.package"} (an older nixpkgs has it), or upgrade: docs/operate-nixos.md, \"Another PostgreSQL\""
@@ -322,6 +331,48 @@ let
     else
       unless (lib.versions.major postgres.version == wanted)
         "${at "database.package"}: is PostgreSQL ${postgres.version}, and the database is of ${wanted} (${at "database.majorVersion"}); to upgrade it, stop the service, run upgrade-database ${stateDirectory} ${cfg.user} OLD/bin NEW/bin as root (docs/operate-nixos.md, \"Another PostgreSQL\"), and set database.majorVersion = ${lib.versions.major postgres.version}";
+
+  externalFaults =
+    secretFaults "database.urlFile" cfg.database.urlFile
+    ++ map (place: "${at "database.urlFile"}: ${cfg.database.urlFile} lies inside ${place}, where others than root can change it") (
+      lib.filter (inside cfg.database.urlFile) ([ stateDirectory ] ++ cfg.workspaceRoots)
+    )
+    ++ map (name: "${at "database.${name}"}: is of the database that the service runs itself, and ${at "database.urlFile"} names another; leave one of them out") (
+      lib.filter (name: cfg.database.${name} != null) [
+        "majorVersion"
+        "package"
+      ]
+    );
+
+  socketFaults =
+    path:
+    let
+      colon = if builtins.match ".*:.*" path == null then null else "has a colon in it, which systemd takes for the end of a path";
+      fault = if unitPathFault path == null then colon else unitPathFault path;
+      here = text: "${at "database.socketDirectory"}: ${text}";
+    in
+    unless external (here "is of a server that ${at "database.urlFile"} names, and that is not set")
+    ++ unless (fault == null) (here "${builtins.toJSON path} ${toString fault}")
+    ++ unless (path != "/run" && !builtins.any (inside path) ([ secretDirectory stateDirectory ] ++ cfg.workspaceRoots))
+      (here "${path} is not a directory of the database server's alone")
+    ++ unless (!builtins.any (inside path) hidden)
+      (here "${path} is where the unit cannot see it; have the server make its socket below /run");
+
+  # What the unit cannot see and is not made visible by naming it.
+  hidden = [
+    "/boot"
+    "/home"
+    "/media"
+    "/mnt"
+    "/root"
+    "/run/user"
+    "/tmp"
+    "/var/tmp"
+  ];
+
+  databaseFaults =
+    (if external then externalFaults else managedFaults)
+    ++ lib.optionals (cfg.database.socketDirectory != null) (socketFaults cfg.database.socketDirectory);
 
   hostFaults = unless config.security.allowUserNamespaces "security.allowUserNamespaces: is off, and every sandbox is made of user namespaces";
 
@@ -386,10 +437,7 @@ in
     systemd.tmpfiles.rules = map (root: "d ${root} 0755 root root -") cfg.workspaceRoots;
     boot.kernelModules = [ "tun" ];
 
-    environment.systemPackages = [
-      cfg.package
-      ours.upgrade-database
-    ];
+    environment.systemPackages = [ cfg.package ] ++ lib.optional (!external) ours.upgrade-database;
     # Regular files of root's: the daemon follows no link to them.
     environment.etc = lib.mkMerge [
       (lib.mkIf declared {
@@ -400,7 +448,7 @@ in
       })
       (lib.mkIf prepared {
         "cloister/tenants.list" = {
-          text = (if declared then result.list else "") + models.list + mcp.list + metricsList;
+          text = list;
           mode = "0444";
         };
       })
@@ -428,18 +476,20 @@ in
         "After"
         "Wants"
       ];
-      serviceConfig = unit.Service // {
-        # Of /run it sees little, but the copies of secrets. Not there yet when the first of
-        # root's commands makes them.
-        BindReadOnlyPaths =
-          (unit.Service.BindReadOnlyPaths or [ ]) ++ lib.optional prepared "-${secretDirectory}";
-      };
+      serviceConfig = unit.Service;
       reloadTriggers =
         lib.optional declared (etc "tenants.json") ++ lib.optional prepared (etc "tenants.list");
-      # Models, MCP servers and keys are read at the start alone.
+      # Models, MCP servers and keys are read at the start alone, and so is the URL.
       restartTriggers =
         lib.optional (cfg.models != { }) (etc "models.json")
-        ++ lib.optional (cfg.mcp != { }) (etc "mcp.json");
+        ++ lib.optional (cfg.mcp != { }) (etc "mcp.json")
+        ++ lib.optional external cfg.database.urlFile;
+    };
+
+    # The unit sees the directory as it was when it started: made anew with each restart of the
+    # server, it would never see the new server's socket.
+    systemd.services.postgresql = lib.mkIf (external && config.services.postgresql.enable) {
+      serviceConfig.RuntimeDirectoryPreserve = lib.mkDefault true;
     };
 
     services.nginx = lib.mkIf cfg.reverseProxy.enable {

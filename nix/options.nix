@@ -266,15 +266,28 @@ in
   };
 
   database = {
-    majorVersion = option (types.ints.between 15 99) 17 ''
-      The version of PostgreSQL that the database was made by. It stays as it is when NixOS is
-      upgraded: another version cannot read the files, and an upgrade of them has no way back.
+    majorVersion = option (types.nullOr (types.ints.between 15 99)) null ''
+      The version of PostgreSQL that the database was made by; null: 17. It stays as it is when
+      NixOS is upgraded: another version cannot read the files, and an upgrade of them has no way
+      back.
     '';
     package = mkOption {
       type = types.nullOr types.package;
       default = null;
       description = "PostgreSQL; null: that of nixpkgs with the declared major version.";
     };
+    urlFile = option (types.nullOr types.str) null ''
+      A server of your own, instead of a database that the service makes and runs: a file with one
+      line, postgresql://cloister_owner:PASSWORD@HOST/cloister or, for a server of this machine,
+      postgresql://cloister_owner:PASSWORD@/cloister?host=/run/postgresql. It is read as root, like
+      the files of tokens, when the service starts. A string: a path would be copied into the Nix
+      store. What the server needs first is in docs/operate-nixos.md, "A database server of your
+      own". null: the service's own database.
+    '';
+    socketDirectory = option (types.nullOr types.str) null ''
+      With urlFile, where the URL names the directory of a socket: that directory, of which the
+      unit would see nothing otherwise.
+    '';
   };
 
   reverseProxy = {

@@ -45,6 +45,12 @@ let
     # that.
     prepare = [ ];
 
+    # Units that start before it where they are wanted too, such as a database server.
+    after = [ ];
+    # Places in /run that it sees besides those that every one must, such as the directory of a
+    # server's socket; with "-" before one that may not be there.
+    visible = [ ];
+
     # Name to file: what the daemon finds as $CREDENTIALS_DIRECTORY/name.
     credentials = { };
     environmentFiles = [ ];
@@ -82,6 +88,14 @@ let
       throw "service.nix: ${builtins.toJSON text} is not an absolute path without blanks and quotes"
     else
       plain text;
+
+  # One that need not be there has "-" before it.
+  place =
+    text:
+    if builtins.match "-.*" text == null then
+      path text
+    else
+      "-${path (builtins.substring 1 (builtins.stringLength text) text)}";
 
   # One word of a command line, whatever is in it.
   word =
@@ -144,8 +158,8 @@ in
   Unit = {
     Description = plain s.description;
     # Sandboxes need the network, not the daemon: it starts without.
-    After = [ "network-online.target" ];
-    Wants = [ "network-online.target" ];
+    After = [ "network-online.target" ] ++ map plain s.after;
+    Wants = [ "network-online.target" ] ++ map plain s.after;
     # A service that cannot stay up is left down after five tries in a minute, so that its
     # first words in the journal are not buried.
     StartLimitIntervalSec = 60;
@@ -253,7 +267,8 @@ in
       "-/run/resolvconf"
       "-/run/NetworkManager"
       "-/run/current-system"
-    ];
+    ]
+    ++ map place s.visible;
     # Mounts of the unit do not show up elsewhere.
     PrivateMounts = true;
     # A setuid file in a workspace would belong to the service user on the host. Turns

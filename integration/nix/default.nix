@@ -3,14 +3,15 @@
 #
 #   nix-instantiate --eval --strict --json -A RESULT --arg settings '{ ... }' integration/nix
 #
-# settings is a module. lib may be that of nixpkgs.
+# settings is a module. lib may be that of nixpkgs. without: packages that this nixpkgs lacks.
 {
   settings ? { },
   lib ? import ./lib.nix,
+  without ? [ ],
 }:
 
 let
-  pkgs = import ./pkgs.nix { inherit lib; };
+  pkgs = removeAttrs (import ./pkgs.nix { inherit lib; }) without;
   machine = lib.evalModules {
     modules = [
       ./nixos.nix
@@ -60,6 +61,7 @@ in
   );
   registry = judged (builtins.fromJSON (file "tenants.json"));
   list = judged (file "tenants.list");
+  postgresql = judged (config.systemd.services.postgresql.serviceConfig or null);
   models = judged (builtins.fromJSON (file "models.json"));
   mcp = judged (builtins.fromJSON (file "mcp.json"));
 }

@@ -66,6 +66,7 @@ in
       restartTriggers = option (types.listOf types.unspecified) [ ];
     };
 
+    services.postgresql.enable = option types.bool false;
     services.nginx = {
       enable = option types.bool false;
       virtualHosts = submodule {
