@@ -859,7 +859,6 @@ def flake():
         }}) [ "src" "meta" ];
         overlay = pkgs // outputs.overlays.default (pkgs // overlay) pkgs;
         test = outputs.checks.x86_64-linux.vm.test;
-        node = test.nodes.machine {{ inherit pkgs lib; }};
       in {{
         inherit (flake) inputs;
         names = builtins.attrNames outputs;
@@ -873,10 +872,7 @@ def flake():
           inherit (outputs.packages.x86_64-linux) cloisterd cloister-runner cloister-guest;
         }};
         rootfs = outputs.packages.x86_64-linux.rootfs-nix.drvAttrs.script;
-        vm = {{ inherit (test) testScript; module = builtins.concatMap (m: map toString m.imports) node.imports;
-               plain = {{ inherit (node) services environment; }};
-               others = builtins.mapAttrs (_: s: s.configuration) (removeAttrs node.specialisation [ "newer" ]);
-               newer = node.specialisation.newer.configuration.services.cloister.runnerPackage.content.outPath; }};
+        vm = {{ inherit (test) testScript; nodes = builtins.attrNames test.nodes; }};
       }}""")
 
 
@@ -915,7 +911,7 @@ def test_nix_itself_takes_flake_and_lock(tmp_path):
         (tmp_path / name).mkdir()
     for name in ("Makefile", "flake.nix", "flake.lock", "tenants.example.json"):
         shutil.copy(f"{ROOT}/{name}", tmp_path / "repo")
-    for name in ("common", "daemon", "guest", "integration", "nix", "runner", "scripts", "sql"):
+    for name in ("common", "daemon", "docs", "guest", "integration", "nix", "runner", "scripts", "sql"):
         shutil.copytree(f"{ROOT}/{name}", tmp_path / "repo" / name,
                         ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("lib", "pkgs"):
@@ -997,23 +993,74 @@ def test_the_root_filesystem_has_what_the_runner_mounts_on(flake):
     assert "usr" in made and "nix.conf" in script
 
 
-def test_the_machine_of_the_vm_test_is_a_good_one(flake):
-    vm = flake["vm"]
-    assert vm["module"] == [f"{ROOT}/nix/module.nix"] and vm["newer"].startswith("/nix/store/")
-    compile(vm["testScript"], "testScript", "exec")
+NODES = f"""
+  let
+    lib = {lib()};
+    pkgs = import {ROOT}/integration/nix/pkgs.nix {{ inherit lib; }};
+    ours = import {ROOT}/nix/packages.nix {{ inherit pkgs lib; }};
+    test = (import {ROOT}/nix/vm-test.nix {{ inherit pkgs lib ours; module = "the module"; }}).test;
+    # What the module sees of a node: without what is for the machine around it.
+    outer = ["imports" "virtualisation" "specialisation"];
+    parts = node: lib.concatMap parts (lib.filter builtins.isAttrs (node.imports or [ ])) ++ [ (removeAttrs node outer) ];
+    machine = settings: import {ROOT}/integration/nix {{ inherit lib settings; }};
+    plain = parts test.nodes.machine;
+    special = name: machine {{ imports = plain ++ [ test.nodes.machine.specialisation.${{name}}.configuration ]; }};
+    external = machine ({{ config, ... }}: {{ imports = parts (test.nodes.external {{ inherit config; }}); }});
+    inherit (test.nodes.machine) specialisation;
+  in
+"""
 
-    def settings(*parts):
-        texts = " ".join(f"(builtins.fromJSON {nix_string(json.dumps(part))})" for part in parts)
-        return f"{{ imports = [ {texts} ]; }}"
 
-    plain = {"services": vm["plain"]["services"],
-             "environment": {"etc": vm["plain"]["environment"]["etc"]}}
-    units = {name: evaluate(f"{machine(settings(plain, *more))}.unit")
-             for name, more in {"plain": [], "more": [vm["others"]["more"]],
-                                "broken": [vm["others"]["broken"]]}.items()}
-    assert units["plain"]["unit"] == units["more"]["unit"] == units["broken"]["unit"]
-    assert len({tuple(u["triggers"]) for u in units.values()}) == 3
+@pytest.fixture(scope="module")
+def nodes():
+    wanted = "inherit (m) refused unit service registry list machine;"
+    return evaluate(f"""{NODES} let one = m: {{ {wanted} }}; in {{
+      machine = one (machine {{ imports = plain; }});
+      external = one external;
+      others = builtins.mapAttrs (name: _: one (special name)) specialisation;
+      inherit (test.nodes.machine) virtualisation;
+    }}""")
 
 
-def nix_string(text):
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${") + '"'
+def test_the_machines_of_the_vm_test_are_good_ones(flake, nodes):
+    compile(flake["vm"]["testScript"], "testScript", "exec")
+    assert flake["vm"]["nodes"] == ["external", "machine"]
+    assert all(node["refused"] == [] for node in (nodes["machine"], nodes["external"], *nodes["others"].values()))
+    quota = [line for line in nodes["machine"]["list"].splitlines() if line.endswith("\t/data/small")]
+    assert len(quota) == 1 and quota[0].split("\t")[2] == "8192"
+    assert "/data" in nodes["virtualisation"]["fileSystems"]
+    assert "--database-url-file" in nodes["external"]["service"]["ExecStart"]
+    assert "/run/postgresql" in nodes["external"]["service"]["BindReadOnlyPaths"]
+
+
+def test_what_the_vm_test_switches_to_does_what_it_is_for(nodes):
+    """A change of tenants reloads, and another release restarts."""
+    before, others = nodes["machine"], nodes["others"]
+    reloads = {"more", "broken", "both", "rotated"}
+    assert set(others) == reloads | {"next"}
+    for name, other in others.items():
+        assert (other["unit"]["unit"] == before["unit"]["unit"]) == (name in reloads), name
+        assert (other["unit"]["triggers"] != before["unit"]["triggers"]) == (name in reloads), name
+    tokens = {name: [len(t["credentials"]) for t in other["registry"]["tenants"]] for name, other in others.items()}
+    assert tokens == {"more": [1, 1, 1], "broken": [1, 1, 1], "both": [2, 1], "rotated": [1, 1], "next": [1, 1]}
+    assert others["rotated"]["registry"] != before["registry"]
+    assert "/etc/tokens/nobody" in others["broken"]["list"]
+    assert len({re.search("--runner ([^ ]*)", m["service"]["ExecStart"])[1] for m in (before, others["next"])}) == 2
+
+
+def test_the_script_of_the_vm_test_is_of_its_files(flake):
+    """Read into place as they are, behind what they know of the machines."""
+    text = flake["vm"]["testScript"]
+    for name in ("vm-client", "vm-test"):
+        with open(f"{ROOT}/nix/{name}.py", encoding="utf-8") as f:
+            assert f.read().strip() in text
+    names = {"json": json}
+    exec(text.split("\n\n#", 1)[0], names)
+    data = names["DATA"]
+    assert set(data["tenants"]) == {"acme", "globex", "small"}
+    with open(f"{ROOT}/docs/operate-nixos.md", encoding="utf-8") as f:
+        assert data["document"] == f.read()
+    with open(f"{ROOT}/nix/vm-client.py", encoding="utf-8") as f, open(f"{ROOT}/nix/vm-test.py", encoding="utf-8") as g:
+        used = set(re.findall(r"""DATA\[["'](\w+)["']\]""", f.read() + g.read()))
+    assert used == set(data)
+    assert data["runners"]["this"] != data["runners"]["next"]

@@ -69,6 +69,7 @@ in
         ];
         buildInputs = libraries;
         src = sources [
+          ../docs
           ../flake.lock
           ../flake.nix
           ../integration
@@ -85,5 +86,12 @@ in
         touch "$out"
       '';
 
-  vm = import ./vm-test.nix { inherit pkgs module; };
+  vm = import ./vm-test.nix {
+    inherit
+      pkgs
+      lib
+      ours
+      module
+      ;
+  };
 }

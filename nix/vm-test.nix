@@ -1,138 +1,221 @@
-# The module on a machine of its own: install, tenants added and taken away without a
-# restart, another version of the runner and back.
-{ pkgs, module }:
+# The module on machines of its own: what "make check-vm" shows of the service on Debian, with
+# what NixOS does about it. "machine" has the service's own database, "external" one of an
+# operator's server. What is done there is in vm-client.py and vm-test.py.
+{
+  pkgs,
+  lib,
+  ours,
+  module,
+}:
 
 let
-  acme = "01980000-0000-7000-8000-00000000ac3e";
-  globex = "01980000-0000-7000-8000-00000091b0e5";
+  tenants = {
+    acme = {
+      id = "01980000-0000-7000-8000-00000000ac3e";
+      workspace = "/srv/cloister/acme";
+    };
+    globex = {
+      id = "01980000-0000-7000-8000-00000091b0e5";
+      workspace = "/srv/cloister/globex";
+    };
+    # Whose bounds are narrow.
+    small = {
+      id = "01980000-0000-7000-8000-00000005a311";
+      workspace = "/data/small";
+    };
+  };
   # For a test alone: a token in a configuration is a token for everybody.
   token = name: "${name}-8d2b7c0f4e6a91536c9e1f7a3b5d0482";
+  password = "bd1f6c70a2e94d58";
+
+  # A release that comes after this one: its runner is not the same, and its databases have a
+  # migration more.
+  next = {
+    cloisterd = ours.cloisterd.overrideAttrs (_: {
+      postPatch = ''
+        cp ${../integration/vm/later/tenant.sql} sql/tenant/9999_later.sql
+        cp ${../integration/vm/later/control.sql} sql/control/9999_later.sql
+      '';
+    });
+    cloister-runner = ours.cloister-runner.overrideAttrs (_: {
+      postPatch = ''
+        echo 'const char runner_later[] = "later";' >>runner/main.c
+      '';
+    });
+  };
+
+  # What vm-client.py and vm-test.py know of all this.
+  data = {
+    api = "http://127.0.0.1:4096";
+    document = builtins.readFile ../docs/operate-nixos.md;
+    tenants = builtins.mapAttrs (
+      name: tenant:
+      tenant
+      // {
+        tokens = {
+          main = token name;
+          next = token "next-${name}";
+        };
+      }
+    ) tenants;
+    inherit password;
+    psql = "${pkgs.postgresql_17}/bin/psql";
+    runners = {
+      this = "${ours.cloister-runner}/bin/cloister-runner";
+      next = "${next.cloister-runner}/bin/cloister-runner";
+    };
+  };
+
+  # Copies: the way to a secret may not lead through the store.
+  secret = text: {
+    inherit text;
+    mode = "0400";
+  };
+  entry = name: {
+    inherit (tenants.${name}) id workspace;
+    tokenFiles.main = "/etc/tokens/${name}";
+  };
+
+  common = {
+    imports = [ module ];
+    virtualisation = {
+      memorySize = 4096;
+      cores = 2;
+      # What the build's own store is mounted as belongs to nobody in there, and the service
+      # wants its programs to be root's.
+      useNixStoreImage = true;
+    };
+    environment.systemPackages = [
+      pkgs.curl
+      pkgs.findutils
+      pkgs.procps
+    ];
+    environment.etc = {
+      "tokens/acme" = secret (token "acme");
+      "tokens/next" = secret (token "next-acme");
+      "tokens/globex" = secret (token "globex");
+      "tokens/small" = secret (token "small");
+    };
+    services.cloister = {
+      enable = true;
+      package = ours.cloisterd;
+      runnerPackage = ours.cloister-runner;
+      tenants.acme = entry "acme";
+    };
+  };
 in
 pkgs.testers.runNixOSTest {
   name = "cloister";
 
-  nodes.machine =
-    { pkgs, lib, ... }:
-    {
-      imports = [ module ];
-      virtualisation.memorySize = 3072;
-      virtualisation.cores = 2;
-      environment.systemPackages = [
-        pkgs.curl
-        pkgs.procps
+  nodes.machine = {
+    imports = [ common ];
+    # A disk that counts projects, which what formats disks by itself does not make.
+    virtualisation.emptyDiskImages = [
+      {
+        size = 512;
+        driveConfig.deviceExtraOpts.serial = "data";
+      }
+    ];
+    virtualisation.fileSystems."/data" = {
+      device = "/dev/disk/by-id/virtio-data";
+      fsType = "ext4";
+      noCheck = true;
+      options = [
+        "prjquota"
+        "x-systemd.requires=format-data.service"
       ];
-      # Copies: the way to a secret may not lead through the store.
-      environment.etc."tokens/acme" = {
-        text = token "acme";
-        mode = "0400";
+    };
+    systemd.services.format-data = {
+      path = [
+        pkgs.e2fsprogs
+        pkgs.util-linux
+      ];
+      unitConfig.DefaultDependencies = false;
+      serviceConfig = {
+        Type = "oneshot";
+        RemainAfterExit = true;
       };
-      environment.etc."tokens/globex" = {
-        text = token "globex";
-        mode = "0400";
-      };
-      services.cloister = {
-        enable = true;
-        tenants.acme = {
-          id = acme;
-          tokenFiles.test = "/etc/tokens/acme";
+      script = ''
+        udevadm wait --timeout=60 /dev/disk/by-id/virtio-data
+        blkid /dev/disk/by-id/virtio-data || mkfs.ext4 -q -O project,quota /dev/disk/by-id/virtio-data
+      '';
+    };
+    services.cloister = {
+      workspaceRoots = [
+        "/srv/cloister"
+        "/data"
+      ];
+      tenants.small = entry "small" // {
+        limits = {
+          memoryMiB = 256;
+          processes = 32;
         };
+        diskQuota = "8M";
       };
-      specialisation.more.configuration.services.cloister.tenants.globex = {
-        id = globex;
-        tokenFiles.test = "/etc/tokens/globex";
-      };
+      limits.maxFailedAttempts = 20;
+    };
+    specialisation = {
+      more.configuration.services.cloister.tenants.globex = entry "globex";
       # Parses, and names a token that is not there.
-      specialisation.broken.configuration.services.cloister.tenants.globex = {
-        id = globex;
-        tokenFiles.test = "/etc/tokens/nobody";
+      broken.configuration.services.cloister.tenants.globex = entry "globex" // {
+        tokenFiles.main = "/etc/tokens/nobody";
       };
-      specialisation.newer.configuration.services.cloister.runnerPackage =
-        lib.mkForce (
-          pkgs.runCommand "cloister-runner-newer" { } ''
-            install -D -m 0755 ${(import ./packages.nix { inherit pkgs lib; }).cloister-runner}/bin/cloister-runner \
-              "$out/bin/cloister-runner"
-          ''
-        );
+      # One of two tokens, and then the other alone.
+      both.configuration.services.cloister.tenants.acme.tokenFiles.next = "/etc/tokens/next";
+      rotated.configuration.services.cloister.tenants.acme.tokenFiles = lib.mkForce {
+        next = "/etc/tokens/next";
+      };
+      next.configuration.services.cloister = {
+        package = lib.mkForce next.cloisterd;
+        runnerPackage = lib.mkForce next.cloister-runner;
+      };
+    };
+  };
+
+  nodes.external =
+    { config, ... }:
+    {
+      imports = [ common ];
+      environment.etc."tokens/database" =
+        secret "postgresql://cloister_owner:${password}@/cloister?host=/run/postgresql";
+      services.cloister.database = {
+        urlFile = "/etc/tokens/database";
+        socketDirectory = "/run/postgresql";
+      };
+      # When the test has given the server what it needs.
+      systemd.services.cloister.wantedBy = lib.mkForce [ ];
+      services.postgresql = {
+        enable = true;
+        package = pkgs.postgresql_17;
+        authentication = ''
+          local all cloister_owner scram-sha-256
+          local all +cloister_runtime scram-sha-256
+        '';
+      };
+      systemd.services.cloister-database = {
+        wants = [ "postgresql.service" ];
+        after = [ "postgresql.service" ];
+        before = [ "cloister.service" ];
+        wantedBy = [ "cloister.service" ];
+        serviceConfig = {
+          Type = "oneshot";
+          RemainAfterExit = true;
+          User = "postgres";
+        };
+        script = ''
+          set -o pipefail
+          ${ours.cloisterd}/bin/cloisterd database-script |
+            ${config.services.postgresql.package}/bin/psql -v ON_ERROR_STOP=1
+        '';
+      };
     };
 
   testScript = ''
     import json
 
-    SYSTEM = "/run/booted-system"
-    API = "http://127.0.0.1:4096"
-    TOKENS = {"acme": "${token "acme"}", "globex": "${token "globex"}"}
+    DATA = json.loads(${builtins.toJSON (builtins.toJSON data)})
 
-
-    def call(tenant, path, body=None):
-        data = f"--json '{json.dumps(body)}'" if body is not None else ""
-        answer = machine.succeed(
-            f"curl -s -w '\n%{{http_code}}' -H 'Authorization: Bearer {TOKENS[tenant]}' {data} {API}{path}"
-        )
-        text, _, status = answer.rpartition("\n")
-        return int(status), text
-
-
-    def run(tenant, command):
-        status, text = call(tenant, "/v1/sessions", {"model": "demo"})
-        assert status == 201, text
-        session = json.loads(text)["id"]
-        status, text = call(tenant, f"/v1/sessions/{session}/turns", {"input": f"$ {command}"})
-        assert status == 202, text
-        turn = json.loads(text)["id"]
-        machine.wait_until_succeeds(
-            f"curl -sf -H 'Authorization: Bearer {TOKENS[tenant]}' {API}/v1/turns/{turn}/result", 120
-        )
-        return call(tenant, f"/v1/turns/{turn}/result")[1]
-
-
-    def launcher():
-        return machine.succeed("systemctl show -p MainPID --value cloister").strip()
-
-
-    def switch(name):
-        machine.succeed(f"{SYSTEM}/specialisation/{name}/bin/switch-to-configuration test")
-
-
-    machine.wait_for_unit("cloister.service")
-
-    with subtest("a turn runs in a sandbox, under the unit's walls"):
-        assert "gVisor" in run("acme", "dmesg"), "not in gVisor"
-        assert call("globex", "/v1/sessions")[0] == 401
-        machine.succeed("test $(stat -c %U:%a /srv/cloister/acme) = cloister:700")
-
-    with subtest("the registry is a file of root's, and tokens are the service's alone"):
-        machine.succeed("test ! -L /etc/cloister/tenants.json -a $(stat -c %U /etc/cloister/tenants.json) = root")
-        machine.succeed("test $(stat -c %U:%a /run/cloister-secrets/*) = cloister:400")
-
-    before = launcher()
-
-    with subtest("a tenant is added without a restart"):
-        switch("more")
-        assert launcher() == before
-        assert call("globex", "/v1/sessions")[0] == 200
-
-    with subtest("and taken away"):
-        machine.succeed(f"{SYSTEM}/bin/switch-to-configuration test")
-        assert launcher() == before
-        assert call("globex", "/v1/sessions")[0] == 401
-
-    with subtest("what is broken leaves the old state serving"):
-        machine.fail(f"{SYSTEM}/specialisation/broken/bin/switch-to-configuration test")
-        assert launcher() == before
-        assert call("acme", "/v1/sessions")[0] == 200
-        machine.succeed("journalctl -u cloister | grep -q 'token of globex: /etc/tokens/nobody is not there'")
-        machine.succeed(f"{SYSTEM}/bin/switch-to-configuration test")
-
-    with subtest("another runner restarts, and so does the way back"):
-        switch("newer")
-        machine.wait_for_unit("cloister.service")
-        newer = launcher()
-        assert newer != before
-        run("acme", "true")
-        machine.succeed("pgrep -af cloister-runner-newer")
-        machine.succeed(f"{SYSTEM}/bin/switch-to-configuration test")
-        machine.wait_for_unit("cloister.service")
-        assert launcher() != newer
-        run("acme", "true")
+    ${builtins.readFile ./vm-client.py}
+    ${builtins.readFile ./vm-test.py}
   '';
 }

@@ -60,13 +60,20 @@ in
       after = strings;
       wants = strings;
       wantedBy = strings;
+      before = strings;
+      path = option (types.listOf types.package) [ ];
+      script = option types.lines "";
       unitConfig = section;
       serviceConfig = section;
       reloadTriggers = option (types.listOf types.unspecified) [ ];
       restartTriggers = option (types.listOf types.unspecified) [ ];
     };
 
-    services.postgresql.enable = option types.bool false;
+    services.postgresql = {
+      enable = option types.bool false;
+      package = option types.package pkgs.postgresql_17;
+      authentication = option types.lines "";
+    };
     services.nginx = {
       enable = option types.bool false;
       virtualHosts = submodule {

@@ -90,7 +90,7 @@ plain [
 // {
   inherit lib;
   path = "/nix/store/nixpkgs";
-  stdenv = {
+  stdenv = rec {
     mkDerivation =
       args:
       let
@@ -106,6 +106,7 @@ plain [
           "hardeningDisable"
           "makeFlags"
           "buildFlags"
+          "postPatch"
           "buildPhase"
           "installPhase"
           "doCheck"
@@ -117,6 +118,7 @@ plain [
       build (known // { name = args.name or "${args.pname}-${args.version}"; })
       // {
         inherit (args) version;
+        overrideAttrs = change: mkDerivation (args // change args);
         # For tests: what it was made from.
         inherit args;
       };
