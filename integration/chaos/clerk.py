@@ -76,6 +76,10 @@ class Clerk(Provider):
         mood = self.mood
         if mood:
             return mood(connection, request)
+        if "tools" not in request.json:
+            # A summary, of turns that were told already: with none the oldest of them are left out.
+            stream(connection, [{"delta": {}, "finish_reason": "stop"}])
+            return True
         plan, step, output = place(request.json["messages"])
         with self.counting:
             self.asked.setdefault((plan["mark"], step), []).append(time.monotonic())
