@@ -62,7 +62,7 @@ def test_an_upgrade_and_its_rollback(service, acme, globex, sql):
     turn = acme.start(session, "$ echo this release | tee file")
     acme.wait(turn, 120)
     over_upgrade, over_rollback = ask_person(acme), ask_person(acme)
-    globex.run(globex.session(), "$ true", 120)
+    globex.session()
     known = migrations(sql, "acme")
     before = everything(acme, session, turn)
 
@@ -81,10 +81,12 @@ def test_an_upgrade_and_its_rollback(service, acme, globex, sql):
 
     change(service, THIS)
     assert json.dumps(everything(acme, session, turn)) == then
-    for name, client in (("acme", acme), ("globex", globex), ("initech", initech)):
-        assert client.run(client.session(), "$ echo back", 120).text == "back\n", name
-        assert runs_in(service, name, THIS), name
+    # The one whose sandbox this release has started before, and the one whose never.
+    assert acme.run(acme.session(), "$ echo back", 120).text == "back\n"
     assert initech.run(theirs, "$ cat file", 120).text == "next release\n"
+    for name in ("acme", "initech"):
+        assert runs_in(service, name, THIS), name
+    globex.session()
     answer_one(acme, over_rollback)
     # What this release does not know stays as it was, and is there for the next upgrade.
     assert migrations(sql, "acme") == known + 1 and migrations(sql, "globex") == known

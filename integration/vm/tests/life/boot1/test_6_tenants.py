@@ -94,6 +94,8 @@ def test_too_many_tasks_of_the_host(service, acme):
         expect_reason(acme, (quiet, other), events, "pids")
 
 
+# The rules behind these two are held, one by one, by test_processes and test_cpu of the other part.
+@pytest.mark.long
 def test_a_fork_bomb(service, acme):
     with undisturbed(service):
         with acme.events() as events:
@@ -105,6 +107,7 @@ def test_a_fork_bomb(service, acme):
     assert acme.run(acme.session(), "$ echo next").text == "next\n"
 
 
+@pytest.mark.long
 def test_a_cpu_spin(service, acme, capsys):
     """Another tenant's commands take their turns with it; the service goes first."""
     globex = service.client("globex")

@@ -4,6 +4,8 @@ everything in that case too, boot2 would have proven nothing."""
 import glob
 import os
 
+import pytest
+
 import reset
 
 PLACE = "/usr/local/lib/no-fsync"
@@ -15,6 +17,8 @@ esac
 """
 
 
+# It judges the test, not the service.
+@pytest.mark.long
 def test_the_same_without_fsync(installed, network, acme):
     installed.stop()
     real = sorted(glob.glob("/usr/lib/postgresql/*/bin"))[-1]

@@ -150,6 +150,8 @@ def test_a_bound_is_changed_by_a_reload(nixos):
     assert nixos.service.main_pid() == pid
 
 
+# A minute of writing, on an emulated processor.
+@pytest.mark.long
 def test_a_first_bound_counts_what_is_there_already(nixos):
     """Which waits for a start: no sandbox may move files about meanwhile."""
     free = nixos.client("free")
