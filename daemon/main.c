@@ -96,6 +96,21 @@ static int faulty(const struct err *e)
 	return EXIT_FAULTS;
 }
 
+/* Whose a file may be depends on who asks, and who asks is seldom the one that will serve. */
+static int check_faulty(const struct options *o, const struct err *e)
+{
+	int r = faulty(e);
+
+	if (geteuid() == 0)
+		(void)fprintf(
+			stderr,
+			"cloisterd: judged as root, who takes only what is root's; run it as the "
+			"service user: setpriv --reuid cloister --regid cloister "
+			"--clear-groups cloisterd check %s\n",
+			o->tenants);
+	return r;
+}
+
 static int check(const struct options *o)
 {
 	auto_registry struct registry *registry = NULL;
@@ -104,11 +119,11 @@ static int check(const struct options *o)
 	struct err e = ERR_INIT;
 
 	if (registry_load(o->tenants, o->state, &registry, print_fault, stdout, &e) < 0)
-		return faulty(&e);
+		return check_faulty(o, &e);
 	if (o->models && models_load(o->models, registry, &models, print_fault, stdout, &e) < 0)
-		return faulty(&e);
+		return check_faulty(o, &e);
 	if (o->mcp && mcp_servers_load(o->mcp, registry, &mcp, print_fault, stdout, &e) < 0)
-		return faulty(&e);
+		return check_faulty(o, &e);
 	printf("ok: %zu tenant%s", registry_count(registry),
 	       registry_count(registry) == 1 ? "" : "s");
 	if (models)

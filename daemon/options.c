@@ -654,7 +654,7 @@ static int parse_arguments(struct options *o, char *const argv[], struct err *e)
 	if (o->command == COMMAND_TENANT && !o->tenant.text[0])
 		return err_set(e, EINVAL, "purge whom?  See cloisterd tenant --help");
 	if (o->command == COMMAND_TOKEN && !o->new_token)
-		return err_set(e, EINVAL, "new?  See cloisterd token --help");
+		return err_set(e, EINVAL, "token: 'cloisterd token new [--tenant NAME]' draws one");
 	if (asks_running(o->command) && !o->state)
 		return err_set(e, EINVAL, "--state DIR: required");
 	return like_serve(o->command) ? complete(o, given, e) : 0;
@@ -665,7 +665,8 @@ int options_parse(int argc, char *const argv[], struct options *ret, struct err 
 	const char *word = argc > 1 ? argv[1] : NULL;
 
 	if (!word)
-		return err_set(e, EINVAL, "which command?  See cloisterd --help");
+		return err_set(e, EINVAL,
+		               "no command; serve runs the service, cloisterd --help lists all");
 	if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
 		ret->help = true;
 		return 0;

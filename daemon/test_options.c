@@ -229,7 +229,8 @@ static void test_no_arguments(void **state)
 
 	(void)state;
 	assert_int_equal(options_parse(1, argv, &o, &e), -1);
-	assert_string_equal(e.text, "which command?  See cloisterd --help");
+	assert_string_equal(e.text,
+	                    "no command; serve runs the service, cloisterd --help lists all");
 	assert_int_equal(options_parse(0, nothing, &o, &e), -1);
 }
 
@@ -422,8 +423,9 @@ static void test_tokens(void **state)
 	assert_null(o.tenant_name);
 	assert_int_equal(parse(&named, &e, "token", "--tenant=acme", "new"), 0);
 	assert_string_equal(named.tenant_name, "acme");
-	refuse("new?  See cloisterd token --help", "token");
-	refuse("new?  See cloisterd token --help", "token", "--tenant", "acme");
+	refuse("token: 'cloisterd token new [--tenant NAME]' draws one", "token");
+	refuse("token: 'cloisterd token new [--tenant NAME]' draws one", "token", "--tenant",
+	       "acme");
 	refuse("old: not new; see cloisterd token --help", "token", "old");
 	refuse("new: unexpected; see cloisterd token --help", "token", "new", "new");
 	refuse("--state: no such option; see cloisterd token --help", "token", "new", "--state=/s");

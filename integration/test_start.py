@@ -280,8 +280,8 @@ def test_options(make_daemon, changed, word):
     refused(make_daemon(), word, **changed)
 
 
-def program(world, *arguments):
-    return subprocess.run([*AS_SERVICE, f"{world.programs}/cloisterd", *arguments], cwd="/",
+def program(world, *arguments, prefix=AS_SERVICE):
+    return subprocess.run([*prefix, f"{world.programs}/cloisterd", *arguments], cwd="/",
                           env=ENVIRONMENT, capture_output=True, text=True, check=False)
 
 
@@ -319,6 +319,19 @@ def test_a_good_registry(place):
     assert (code, lines, error) == (0, ["ok: 2 tenants"], "")
     place.write_registry({"version": 1, "tenants": [place.tenants["acme"].entry()]})
     assert check(place)[:2] == (0, ["ok: 1 tenant"])
+
+
+def test_who_checks_as_root_is_told_how_the_service_does(place):
+    """What is the service user's is not root's, so the answers differ."""
+    done = program(place.world, "check", place.registry, prefix=())
+    assert done.returncode == 1 and "must be root's" in done.stdout, done
+    said = re.search(r"as the service user: (setpriv --reuid cloister .* cloisterd check \S+)$", done.stderr)
+    assert said, done.stderr
+    again = subprocess.run(said[1].split(), cwd="/", capture_output=True, text=True, check=False,
+                           env={**ENVIRONMENT, "PATH": f"{place.world.programs}:{ENVIRONMENT['PATH']}"})
+    assert (again.returncode, again.stdout) == (0, "ok: 2 tenants\n"), again
+    place.write_registry({"version": 2})
+    assert "as root" not in check(place)[2]
 
 
 def edit(path, value):
