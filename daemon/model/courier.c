@@ -1,30 +1,19 @@
 #include "daemon/model/courier.h"
 
-#include "common/clock.h"
+#include "common/authorities.h"
 #include "common/fd.h"
 #include "common/fdmsg.h"
-#include "common/log.h"
-#include "common/sanitizer.h"
 #include "daemon/confine/confine.h"
-#include "daemon/launcher/child.h"
+#include "daemon/launcher/keeper.h"
 #include "daemon/model/courier_request.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#define AUTHORITIES     "/etc/ssl/certs/ca-certificates.crt"
-#define AUTHORITIES_MAX ((size_t)16 << 20)
-#define PASS_MS         1000 /* longest sleep of the loop */
-#define RESTART_MIN_MS  100
-#define RESTART_MAX_MS  10000
-#define STEADY_MS       60000 /* one that lived so long begins anew at once */
+#define PASS_MS 1000 /* longest sleep of the loop */
 
 struct post {
 	struct courier courier;
@@ -142,15 +131,13 @@ static bool needs_authorities(const struct courier_conf *conf)
 	return false;
 }
 
-/* SSL_CERT_FILE names another file, as for other programs. */
 static int read_authorities(struct courier *c, struct err *e)
 {
-	const char *path = getenv("SSL_CERT_FILE");
+	const char *path = authorities_path();
 	auto_close int fd = -1;
 
 	if (!needs_authorities(c->conf))
 		return 0;
-	path = path && *path ? path : AUTHORITIES;
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return err_errno(e, "%s: authorities for https; install ca-certificates", path);
@@ -201,9 +188,8 @@ static int read_keys(struct courier *c, struct err *e)
 	return 0;
 }
 
-static int prepare(struct post *p, const struct courier_conf *conf, struct err *e)
+static int prepare(struct post *p, struct err *e)
 {
-	p->courier.conf = conf;
 	if (read_keys(&p->courier, e) < 0 || read_authorities(&p->courier, e) < 0)
 		return -1;
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
@@ -211,143 +197,36 @@ static int prepare(struct post *p, const struct courier_conf *conf, struct err *
 	p->courier.multi = curl_multi_init();
 	if (!p->courier.multi)
 		return err_set(e, ENOMEM, "no memory for libcurl");
-	return confine(conf, e);
+	return confine(p->courier.conf, e);
 }
 
-/* What the server is told of its start: nothing wrong is an empty text. */
-static void tell(int ready, const char *text)
+static int begin(void *ctx, int sock, struct err *e)
 {
-	if (ready >= 0 && write(ready, text, strlen(text) + 1) < 0)
-		_exit(1);
-}
+	struct post *p = ctx;
 
-static void run(int sock, int ready, const struct courier_conf *conf)
-{
-	struct post *p = calloc(1, sizeof(*p));
-	struct err e = ERR_INIT;
-
-	if (!p)
-		_exit(1);
 	p->sock = sock;
-	if (prepare(p, conf, &e) < 0) {
-		log_error("the process that speaks to providers does not start: %s", e.text);
-		tell(ready, e.text);
-		_exit(1);
-	}
-	tell(ready, "");
-	fd_close(&ready);
+	return prepare(p, e);
+}
+
+static void work(void *ctx)
+{
+	struct post *p = ctx;
+
 	while (!p->over)
 		pass(p);
-	sanitizer_count_leaks();
-	/* Threads that look names up may go on for a while; nobody waits for them. */
-	_exit(0);
-}
-
-/* -- the keeper -------------------------------------------------------------------------------- */
-
-static void be_courier(int sock, int ready, const struct courier_conf *conf, pid_t keeper)
-{
-	child_begin(keeper);
-	(void)signal(SIGPIPE, SIG_IGN);
-	run(sock, ready, conf);
-}
-
-/* Until it ends; how it did. */
-static int run_courier(int sock, int *ready, const struct courier_conf *conf)
-{
-	pid_t keeper = getpid(), pid = fork();
-	int status = 1 << 8; /* as of exit(1) */
-
-	if (pid == 0)
-		be_courier(sock, *ready, conf, keeper);
-	fd_close(ready); /* the server hears of a first one that ends without a word */
-	while (pid > 0 && waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			break;
-	return status;
-}
-
-/*
- * The server's socket outlives each courier: what waits in it is the next one's.  One that
- * ends in order has seen the server's end closed.
- */
-static void keep(int sock, int ready, const struct courier_conf *conf)
-{
-	unsigned int ms = RESTART_MIN_MS;
-
-	for (;;) {
-		uint64_t began = clock_mono_ms();
-		int status = run_courier(sock, &ready, conf);
-		char how[CHILD_END_SIZE];
-
-		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-			_exit(0);
-		child_describe(status, how);
-		ms = clock_mono_ms() - began > STEADY_MS ? RESTART_MIN_MS : ms * 2;
-		ms = ms < RESTART_MAX_MS ? ms : RESTART_MAX_MS;
-		log_error("the process that speaks to providers ended: %s; another one begins in "
-		          "%u ms",
-		          how, ms);
-		(void)poll(NULL, 0, (int)ms);
-	}
-}
-
-static void be_keeper(int sock, int ready, const struct courier_conf *conf, pid_t server)
-{
-	const int kept[] = { sock < ready ? sock : ready, sock < ready ? ready : sock };
-	struct err e = ERR_INIT;
-
-	child_begin(server);
-	fd_close_from(STDERR_FILENO + 1, kept, 2);
-	if (confine_process(&e) < 0) {
-		tell(ready, e.text);
-		_exit(1);
-	}
-	keep(sock, ready, conf);
-}
-
-/* 0 once the first courier is ready. */
-static int await_ready(int ready, struct err *e)
-{
-	char said[sizeof(e->text)] = "";
-	ssize_t n;
-
-	do
-		n = read(ready, said, sizeof(said) - 1);
-	while (n < 0 && errno == EINTR);
-	if (n == 1 && !said[0])
-		return 0;
-	return err_set(e, EPROTO, "the courier does not start: %s",
-	               n > 0 ? said : "it ended without a word");
 }
 
 int courier_start(const struct courier_conf *conf, int *ret_sock, struct err *e)
 {
-	const pid_t server = getpid();
-	int ends[2], ready[2], rc = -1;
-	pid_t pid;
+	auto_free struct post *p = calloc(1, sizeof(*p));
+	const struct kept kept = { .name = "the process that speaks to providers",
+		                   .fd = -1,
+		                   .begin = begin,
+		                   .work = work,
+		                   .ctx = p };
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-		return err_errno(e, "make a socket for the courier");
-	if (pipe2(ready, O_CLOEXEC) < 0) {
-		(void)err_errno(e, "make a pipe for the courier");
-		fd_close(&ends[0]);
-		fd_close(&ends[1]);
-		return -1;
-	}
-	pid = fork();
-	if (pid == 0)
-		be_keeper(ends[1], ready[1], conf, server);
-	fd_close(&ends[1]);
-	fd_close(&ready[1]);
-	if (pid < 0)
-		(void)err_errno(e, "fork the courier");
-	else
-		rc = await_ready(ready[0], e);
-	fd_close(&ready[0]);
-	if (rc < 0)
-		fd_close(&ends[0]);
-	else
-		*ret_sock = ends[0];
-	return rc;
+	if (!p)
+		return err_set(e, ENOMEM, "no memory for the process that speaks to providers");
+	p->courier.conf = conf;
+	return keeper_start(&kept, ret_sock, e);
 }

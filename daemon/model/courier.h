@@ -12,10 +12,8 @@
  * files that name service reads.  Given up: programs, other files, listening, local sockets
  * and so the database, other processes (confine_courier()).  It ends with the server.
  *
- * Between the two stands the keeper, which starts another courier when one dies; the
- * server, once confined, could not.  It reads from nobody, has no key, and but for memory
- * that nobody may look into has the powers that the server had, as the launcher has them;
- * it does nothing but fork, wait and sleep.
+ * Between the two stands a keeper, which starts another courier when one dies; it has no key
+ * (daemon/launcher/keeper.h).
  *
  * Each request has a stream socket of its own, whose other end the server holds: a struct
  * courier_ask and the body go in, pieces come out, and closing it closes the connection to
