@@ -1,6 +1,6 @@
 /*
  * The system calls of the server process, each beside what calls it; at the end of the
- * lists, what the courier has instead.
+ * lists, what those have instead that connect out: the courier and the link.
  *
  * Two filters.  The list answers what is not on it with EPERM (or death, by mode) and
  * has every such answer recorded by the kernel, which the process cannot suppress.
@@ -80,8 +80,8 @@ static const struct answer answered[] = {
 #endif
 };
 
-/* Of the courier: name service asks a cache daemon first, and does without. */
-static const struct answer answered_courier[] = {
+/* Of those that connect out: name service asks a cache daemon first, and does without. */
+static const struct answer answered_outward[] = {
 	{ { SCMP_SYS(socket), 1, { IS(0, AF_UNIX) } }, EACCES },
 };
 
@@ -193,9 +193,9 @@ static const struct rule allowed_server_if[] = {
 	{ SCMP_SYS(socketpair), 3, { IS(0, AF_UNIX), IS(1, SOCK_STREAM | SOCK_CLOEXEC), IS(2, 0) } },
 };
 
-/* -- the courier's list -------------------------------------------------------------------- */
+/* -- the lists of those that connect out --------------------------------------------------- */
 
-static const int allowed_courier[] = {
+static const int allowed_outward[] = {
 	/* glibc's name service: its files and modules; which ones: Landlock */
 	SCMP_SYS(access),
 	SCMP_SYS(faccessat2),
@@ -212,7 +212,7 @@ static const int allowed_courier[] = {
 	SCMP_SYS(getegid),
 };
 
-static const struct rule allowed_courier_if[] = {
+static const struct rule allowed_outward_if[] = {
 	{ SCMP_SYS(open), 1, { LACKS(1, O_ACCMODE | O_CREAT | O_TRUNC) } },
 	{ SCMP_SYS(openat), 1, { LACKS(2, O_ACCMODE | O_CREAT | O_TRUNC) } },
 	/* modules are mapped as they are in their files, never written and run */
@@ -223,16 +223,25 @@ static const struct rule allowed_courier_if[] = {
 	{ SCMP_SYS(ioctl), 1, { IS(1, FIONREAD) } },
 	{ SCMP_SYS(setsockopt), 2, { IS(1, IPPROTO_IP), IS(2, IP_RECVERR) } },
 	{ SCMP_SYS(setsockopt), 2, { IS(1, IPPROTO_IPV6), IS(2, IPV6_RECVERR) } },
-	/* libcurl names the protocol */
-	{ SCMP_SYS(socket), 3, { IS(0, AF_INET), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, IPPROTO_TCP) } },
-	{ SCMP_SYS(socket), 3, { IS(0, AF_INET6), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, IPPROTO_TCP) } },
 	/* questions to name servers, and which of our addresses would be used */
 	{ SCMP_SYS(socket), 2, { IS(0, AF_INET), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_DGRAM) } },
 	{ SCMP_SYS(socket), 2, { IS(0, AF_INET6), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_DGRAM) } },
 	{ SCMP_SYS(socket), 3, { IS(0, AF_NETLINK), IS(1, SOCK_RAW | SOCK_CLOEXEC), IS(2, NETLINK_ROUTE) } },
+};
+
+/* Of the courier alone. */
+static const struct rule allowed_courier_if[] = {
+	/* libcurl names the protocol */
+	{ SCMP_SYS(socket), 3, { IS(0, AF_INET), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, IPPROTO_TCP) } },
+	{ SCMP_SYS(socket), 3, { IS(0, AF_INET6), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, IPPROTO_TCP) } },
 	/* how a thread that looks a name up tells that it has it; one for datagrams could be
 	 * turned to any local socket */
 	{ SCMP_SYS(socketpair), 3, { IS(0, AF_UNIX), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, 0) } },
+};
+
+/* Of the link alone: connections to the local socket that it was given. */
+static const int allowed_link[] = {
+	SCMP_SYS(accept4),
 };
 
 /* -- what kills in every mode: nobody tries these by mistake ------------------------------- */
@@ -268,7 +277,7 @@ static const struct rule deadly_if[] = {
 	{ SCMP_SYS(clone), 1, { HAS(0, CLONE_NEWNET) } },
 };
 
-/* Families that the server has no use for; of the courier, those are merely refused. */
+/* Families that the server has no use for; of the others, those are merely refused. */
 static const struct rule deadly_server_if[] = {
 	/* all families between the three above, and all after them */
 	{ SCMP_SYS(socket), 1, { IS(0, AF_UNSPEC) } },
@@ -335,6 +344,7 @@ static int load(scmp_filter_ctx filter, struct err *e)
 
 /* Whose list. */
 struct role {
+	const struct role *base; /* whose list is its, too */
 	const struct answer *answered;
 	size_t answered_count;
 	const int *allowed;
@@ -346,21 +356,35 @@ struct role {
 };
 
 static const struct role server = {
-	answered,          ARRAY_LEN(answered),
-	allowed_server,    ARRAY_LEN(allowed_server),
-	allowed_server_if, ARRAY_LEN(allowed_server_if),
-	deadly_server_if,  ARRAY_LEN(deadly_server_if),
+	.answered = answered,
+	.answered_count = ARRAY_LEN(answered),
+	.allowed = allowed_server,
+	.allowed_count = ARRAY_LEN(allowed_server),
+	.allowed_if = allowed_server_if,
+	.allowed_if_count = ARRAY_LEN(allowed_server_if),
+	.deadly_if = deadly_server_if,
+	.deadly_if_count = ARRAY_LEN(deadly_server_if),
+};
+
+static const struct role outward = {
+	.answered = answered_outward,
+	.answered_count = ARRAY_LEN(answered_outward),
+	.allowed = allowed_outward,
+	.allowed_count = ARRAY_LEN(allowed_outward),
+	.allowed_if = allowed_outward_if,
+	.allowed_if_count = ARRAY_LEN(allowed_outward_if),
 };
 
 static const struct role courier = {
-	answered_courier,
-	ARRAY_LEN(answered_courier),
-	allowed_courier,
-	ARRAY_LEN(allowed_courier),
-	allowed_courier_if,
-	ARRAY_LEN(allowed_courier_if),
-	NULL,
-	0,
+	.base = &outward,
+	.allowed_if = allowed_courier_if,
+	.allowed_if_count = ARRAY_LEN(allowed_courier_if),
+};
+
+static const struct role link_role = {
+	.base = &outward,
+	.allowed = allowed_link,
+	.allowed_count = ARRAY_LEN(allowed_link),
 };
 
 static int add_answers(scmp_filter_ctx filter, const struct answer *answers, size_t n, bool allow,
@@ -378,7 +402,10 @@ static int add_all_answers(scmp_filter_ctx filter, const struct role *role, bool
 {
 	if (add_answers(filter, answered_always, ARRAY_LEN(answered_always), allow, e) < 0)
 		return -1;
-	return add_answers(filter, role->answered, role->answered_count, allow, e);
+	for (; role; role = role->base)
+		if (add_answers(filter, role->answered, role->answered_count, allow, e) < 0)
+			return -1;
+	return 0;
 }
 
 static int load_answers(const struct role *role, struct err *e)
@@ -397,7 +424,10 @@ static int add_deadly(scmp_filter_ctx filter, const struct role *role, struct er
 	if (add_calls(filter, kill, deadly, ARRAY_LEN(deadly), e) < 0 ||
 	    add_rules(filter, kill, deadly_if, ARRAY_LEN(deadly_if), e) < 0)
 		return -1;
-	return add_rules(filter, kill, role->deadly_if, role->deadly_if_count, e);
+	for (; role; role = role->base)
+		if (add_rules(filter, kill, role->deadly_if, role->deadly_if_count, e) < 0)
+			return -1;
+	return 0;
 }
 
 static int add_list(scmp_filter_ctx filter, const struct role *role, struct err *e)
@@ -409,10 +439,12 @@ static int add_list(scmp_filter_ctx filter, const struct role *role, struct err 
 	/* These never get past the other filter. */
 	if (add_all_answers(filter, role, true, e) < 0 ||
 	    add_calls(filter, allow, allowed, ARRAY_LEN(allowed), e) < 0 ||
-	    add_rules(filter, allow, allowed_if, ARRAY_LEN(allowed_if), e) < 0 ||
-	    add_calls(filter, allow, role->allowed, role->allowed_count, e) < 0 ||
-	    add_rules(filter, allow, role->allowed_if, role->allowed_if_count, e) < 0)
+	    add_rules(filter, allow, allowed_if, ARRAY_LEN(allowed_if), e) < 0)
 		return -1;
+	for (; role; role = role->base)
+		if (add_calls(filter, allow, role->allowed, role->allowed_count, e) < 0 ||
+		    add_rules(filter, allow, role->allowed_if, role->allowed_if_count, e) < 0)
+			return -1;
 	return add(filter, allow, &own, e);
 }
 
@@ -442,4 +474,9 @@ int confine_calls(enum confine_mode mode, struct err *e)
 int confine_courier_calls(enum confine_mode mode, struct err *e)
 {
 	return load_answers(&courier, e) < 0 ? -1 : load_list(mode, &courier, e);
+}
+
+int confine_link_calls(enum confine_mode mode, struct err *e)
+{
+	return load_answers(&link_role, e) < 0 ? -1 : load_list(mode, &link_role, e);
 }

@@ -85,14 +85,28 @@ int confine_self(const struct confine_conf *conf, struct err *e)
 	return 0;
 }
 
-int confine_courier(enum confine_mode mode, const uint16_t *ports, size_t n, struct err *e)
+/* Those that connect out differ in their lists of calls. */
+static int confine_outward(const char *who, const uint16_t *ports, size_t n, enum confine_mode mode,
+                           int (*calls)(enum confine_mode mode, struct err *e), struct err *e)
 {
 	int abi = 0;
 
 	if (expect_one_thread(e) < 0 || expect_no_new_privs(e) < 0 || confine_process(e) < 0 ||
-	    confine_courier_files(ports, n, &abi, e) < 0 || confine_courier_calls(mode, e) < 0)
-		return err_wrap(e, "confine the courier");
-	log_info("courier confined: seccomp (%s), Landlock version %d",
+	    confine_outward_files(ports, n, &abi, e) < 0 || calls(mode, e) < 0)
+		return err_wrap(e, "confine the %s", who);
+	log_info("%s confined: seccomp (%s), Landlock version %d", who,
 	         mode == CONFINE_KILL ? "kill" : "enforce", abi);
 	return 0;
+}
+
+int confine_courier(enum confine_mode mode, const uint16_t *ports, size_t n, struct err *e)
+{
+	return confine_outward("courier", ports, n, mode, confine_courier_calls, e);
+}
+
+int confine_link(enum confine_mode mode, uint16_t port, struct err *e)
+{
+	const uint16_t ports[] = { port, 53 };
+
+	return confine_outward("link", ports, ARRAY_LEN(ports), mode, confine_link_calls, e);
 }

@@ -71,7 +71,17 @@ int confine_calls(enum confine_mode mode, struct err *e) must_check;
 int confine_courier(enum confine_mode mode, const uint16_t *ports, size_t n, struct err *e)
 	must_check;
 
-int confine_courier_files(const uint16_t *ports, size_t n, int *ret_abi, struct err *e) must_check;
 int confine_courier_calls(enum confine_mode mode, struct err *e) must_check;
+
+/*
+ * And for the one that speaks to a PostgreSQL elsewhere (daemon/link/link.h): as the courier
+ * with that port alone, and it takes connections from a listener that it has already.
+ */
+int confine_link(enum confine_mode mode, uint16_t port, struct err *e) must_check;
+
+int confine_link_calls(enum confine_mode mode, struct err *e) must_check;
+
+/* The files and ports of both. */
+int confine_outward_files(const uint16_t *ports, size_t n, int *ret_abi, struct err *e) must_check;
 
 #endif

@@ -185,14 +185,14 @@ static int allow_names(int ruleset, struct err *e)
 	return 0;
 }
 
-static int allow_courier(int ruleset, bool tcp, const struct kept *kept, struct err *e)
+static int allow_outward(int ruleset, bool tcp, const struct kept *kept, struct err *e)
 {
 	if (tcp && allow_ports(ruleset, NET_CONNECT_TCP, kept, e) < 0)
 		return -1;
 	return allow_names(ruleset, e);
 }
 
-int confine_courier_files(const uint16_t *ports, size_t n, int *ret_abi, struct err *e)
+int confine_outward_files(const uint16_t *ports, size_t n, int *ret_abi, struct err *e)
 {
-	return enter_domain(&(struct kept){ allow_courier, ports, n }, ret_abi, e);
+	return enter_domain(&(struct kept){ allow_outward, ports, n }, ret_abi, e);
 }

@@ -36,6 +36,7 @@ enum walls {
 	ALL,      /* as the server */
 	ALL_KILL, /* in kill mode */
 	COURIER,  /* as the process that speaks to providers */
+	LINK,     /* as the one that speaks to a PostgreSQL elsewhere */
 };
 
 #define DIES   1000 /* killed by SIGSYS */
@@ -62,7 +63,7 @@ static struct {
 	pid_t attacker; /* the last one */
 	pid_t victim;   /* same user, same memory layout, waits */
 	int secret;
-	uint16_t port; /* what may be bound, or connected to by the courier */
+	uint16_t port; /* what may be bound, or connected to by those that connect out */
 } world;
 
 static inline int outcome(long rc)
@@ -92,6 +93,8 @@ static inline int confine_as(enum walls walls)
 		return confine_self(&conf, &e);
 	case COURIER:
 		return confine_courier(CONFINE_ENFORCE, &world.port, 1, &e);
+	case LINK:
+		return confine_link(CONFINE_ENFORCE, world.port, &e);
 	}
 	return -1;
 }
@@ -126,7 +129,8 @@ static inline int attempt(enum walls walls, attack_fn *run)
 static inline void expect_outcome(const char *name, enum walls walls, attack_fn *run, int expected)
 {
 	static const char *const names[] = { "unconfined", "Landlock alone", "seccomp alone",
-		                             "confined",   "in kill mode",   "courier" };
+		                             "confined",   "in kill mode",   "courier",
+		                             "link" };
 	int got = attempt(walls, run);
 
 	if (got != expected)

@@ -1,4 +1,4 @@
-/* The walls of the process that speaks to providers: what it needs works, the rest does not. */
+/* The walls of those that connect out: what they need works, the rest does not. */
 #include "common/test.h"
 
 #include "daemon/confine/test_attack.h"
@@ -11,6 +11,14 @@
 #include <sys/un.h>
 
 static uint16_t open_port, other_port;
+static int local_listener = -1; /* that the link would have */
+
+static void expect_of_both(const struct attack *attacks, size_t n)
+{
+	expect_all(attacks, n, COURIER);
+	for (size_t i = 0; i < n; i++)
+		expect_outcome(attacks[i].name, LINK, attacks[i].run, attacks[i].confined);
+}
 
 static int run_program(void)
 {
@@ -68,10 +76,10 @@ static int read_memory(void)
 	return open_path(path, O_RDONLY);
 }
 
-static int connect_to(uint16_t port)
+static int connect_to(uint16_t port, int protocol)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port) };
-	auto_close int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+	auto_close int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, protocol);
 
 	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	if (fd < 0)
@@ -79,14 +87,19 @@ static int connect_to(uint16_t port)
 	return outcome(connect(fd, (const struct sockaddr *)&to, sizeof(to)));
 }
 
-static int connect_to_model(void)
+static int connect_as_declared(void)
 {
-	return connect_to(open_port);
+	return connect_to(open_port, 0);
+}
+
+static int connect_naming_the_protocol(void)
+{
+	return connect_to(open_port, IPPROTO_TCP);
 }
 
 static int connect_elsewhere(void)
 {
-	return connect_to(other_port);
+	return connect_to(other_port, 0);
 }
 
 /* -- ways of connecting that are no connect(2), of which Landlock is not asked --------------- */
@@ -155,9 +168,10 @@ static void what_landlock_is_not_asked_about(void **state)
 	};
 
 	(void)state;
-	expect_all(attacks, ARRAY_LEN(attacks), COURIER);
+	expect_of_both(attacks, ARRAY_LEN(attacks));
 	expect_outcome("TCP_FASTOPEN_CONNECT", ALL, connect_by_option, EPERM);
 	expect_outcome("MPTCP", COURIER, connect_by_multipath, EPERM);
+	expect_outcome("MPTCP", LINK, connect_by_multipath, EPERM);
 }
 
 /* -- local sockets, of which PostgreSQL's is one ----------------------------------------------- */
@@ -227,7 +241,7 @@ static void no_local_socket_is_reached(void **state)
 
 	(void)state;
 	assert_int_equal(listen(stream, 64), 0);
-	expect_all(attacks, ARRAY_LEN(attacks), COURIER);
+	expect_of_both(attacks, ARRAY_LEN(attacks));
 	expect_outcome("the server's way to PostgreSQL", ALL, connect_locally, 0);
 	(void)unlink(local_address("stream").sun_path);
 	(void)unlink(local_address("datagrams").sun_path);
@@ -303,7 +317,7 @@ static void what_it_may_not(void **state)
 	};
 
 	(void)state;
-	expect_all(attacks, ARRAY_LEN(attacks), COURIER);
+	expect_of_both(attacks, ARRAY_LEN(attacks));
 }
 
 static void tcp_goes_to_its_ports_alone(void **state)
@@ -314,20 +328,43 @@ static void tcp_goes_to_its_ports_alone(void **state)
 	(void)state;
 	if (abi < 4)
 		skip();
-	expect_all(&attack, 1, COURIER);
+	expect_of_both(&attack, 1);
 }
 
 static void what_it_needs(void **state)
 {
 	static const struct attack needs[] = {
-		{ "the port of a model", connect_to_model, 0, 0 },
+		{ "the declared port", connect_as_declared, 0, 0 },
 		{ "/etc/hosts", read_hosts, 0, 0 },
 		{ "name service", look_up, 0, 0 },
-		{ "a pair of sockets", stream_pair, 0, 0 },
 	};
 
 	(void)state;
-	expect_all(needs, ARRAY_LEN(needs), COURIER);
+	expect_of_both(needs, ARRAY_LEN(needs));
+}
+
+static int take_connection(void)
+{
+	auto_close int fd = accept4(local_listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	return fd < 0 && errno != EAGAIN ? errno : 0;
+}
+
+/* Each has what the other does not need. */
+static void what_one_of_them_needs(void **state)
+{
+	auto_close int local = bind_locally("stream", SOCK_STREAM | SOCK_NONBLOCK);
+
+	(void)state;
+	assert_int_equal(listen(local, 64), 0);
+	local_listener = local;
+	expect_outcome("the protocol by name", COURIER, connect_naming_the_protocol, 0);
+	expect_outcome("the protocol by name", LINK, connect_naming_the_protocol, EPERM);
+	expect_outcome("a pair of sockets", COURIER, stream_pair, 0);
+	expect_outcome("a pair of sockets", LINK, stream_pair, EPERM);
+	expect_outcome("taking a connection", LINK, take_connection, 0);
+	expect_outcome("taking a connection", COURIER, take_connection, EPERM);
+	(void)unlink(local_address("stream").sun_path);
 }
 
 static int open_listener(uint16_t *ret_port)
@@ -352,6 +389,7 @@ int main(void)
 		cmocka_unit_test(what_landlock_is_not_asked_about),
 		cmocka_unit_test(no_local_socket_is_reached),
 		cmocka_unit_test(what_it_needs),
+		cmocka_unit_test(what_one_of_them_needs),
 	};
 	int failed = world_make(NULL);
 	auto_close int model = open_listener(&open_port);
