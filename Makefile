@@ -28,14 +28,14 @@ Q := $(if $(V),,@)
 # -- what is built ------------------------------------------------------------
 programs := cloisterd cloister-runner cloister-guest
 dirs.cloisterd := daemon daemon/api daemon/status daemon/turn daemon/harness daemon/setup daemon/tool daemon/mcp \
-	daemon/model daemon/doctor daemon/sandbox daemon/launcher daemon/event daemon/tenant daemon/http daemon/store \
+	daemon/model daemon/doctor daemon/sandbox daemon/link daemon/launcher daemon/event daemon/tenant daemon/http daemon/store \
 	daemon/confine daemon/metrics common
 dirs.cloister-runner := runner common
 dirs.cloister-guest := guest common
 main.cloisterd := daemon/main
 main.cloister-runner := runner/main
 main.cloister-guest := guest/main
-pkgs.cloisterd := libmicrohttpd libpq json-c libcurl libsodium libseccomp
+pkgs.cloisterd := libmicrohttpd libpq json-c libcurl libsodium libseccomp openssl
 pkgs.cloister-runner := json-c libmnl libnftnl libseccomp
 pkgs.cloister-guest := json-c
 pkgs := $(sort $(foreach p,$(programs),$(pkgs.$p)))

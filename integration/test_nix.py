@@ -940,7 +940,8 @@ def test_nix_itself_takes_flake_and_lock(tmp_path):
 
 DEBIAN = {"libmicrohttpd": "libmicrohttpd", "libpq": "libpq", "json-c": "json_c",
           "libsodium": "libsodium", "libseccomp": "libseccomp", "libmnl": "libmnl",
-          "libnftnl": "libnftnl", "libcurl": "curl", "libargon2": "libargon2"}
+          "libnftnl": "libnftnl", "libcurl": "curl", "libargon2": "libargon2",
+          "openssl": "openssl"}
 
 
 @pytest.mark.parametrize("program", ["cloisterd", "cloister-runner", "cloister-guest"])

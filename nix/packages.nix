@@ -100,7 +100,7 @@ let
         ../daemon
         ../sql
       ];
-      libraries = "libmicrohttpd libpq json-c libcurl libsodium libseccomp";
+      libraries = "libmicrohttpd libpq json-c libcurl libsodium libseccomp openssl";
       packages = [
         pkgs.libmicrohttpd
         pkgs.libpq
@@ -108,6 +108,7 @@ let
         pkgs.curl
         pkgs.libsodium
         pkgs.libseccomp
+        pkgs.openssl
       ];
     };
 

@@ -6,7 +6,8 @@
 # What compiling needs, on this machine and in the tested ones.
 # shellcheck disable=SC2034 # used by those that source this
 BUILD_PACKAGES="gcc libc6-dev libcmocka-dev libcurl4-openssl-dev libjson-c-dev libmicrohttpd-dev
-	libmnl-dev libnftnl-dev libpq-dev libseccomp-dev libsodium-dev make pkg-config"
+	libmnl-dev libnftnl-dev libpq-dev libseccomp-dev libsodium-dev libssl-dev make
+	pkg-config"
 
 # debian_targets: the package lists apt has from Debian itself, one line each:
 # repository URI, release as written in the source, code name, source file:entry.

@@ -79,6 +79,7 @@ plain [
   "linuxquota"
   "nftables"
   "nix"
+  "openssl"
   "pkg-config"
   "procps"
   "ripgrep"

@@ -1,0 +1,232 @@
+/* What a server says before a login is over: what passes, what is taken out, what is refused. */
+#include "common/test.h"
+
+#include "daemon/link/sasl.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PLUS  "SCRAM-SHA-256-PLUS\0"
+#define SCRAM "SCRAM-SHA-256\0"
+#define AFTER "what follows"
+
+static struct err e;
+
+/* A message of a type, with a length that may be a lie of so many bytes. */
+static size_t put(uint8_t *at, char type, const void *body, size_t len, int lie)
+{
+	uint32_t n = (uint32_t)((int)len + 4 + lie);
+	const uint8_t head[] = { (uint8_t)type, (uint8_t)(n >> 24), (uint8_t)(n >> 16),
+		                 (uint8_t)(n >> 8), (uint8_t)n };
+
+	memcpy(at, head, sizeof(head));
+	memcpy(at + sizeof(head), body, len);
+	return sizeof(head) + len;
+}
+
+static size_t put_request(uint8_t *at, uint32_t code, const void *more, size_t len)
+{
+	uint8_t body[SASL_MESSAGE_MAX + 64] = { (uint8_t)(code >> 24), (uint8_t)(code >> 16),
+		                                (uint8_t)(code >> 8), (uint8_t)code };
+
+	memcpy(body + 4, more, len);
+	return put(at, 'R', body, len + 4, 0);
+}
+
+/*
+ * Judged as it comes in, byte by byte, in memory of exactly that size: before the last byte
+ * nothing is known.  Then with something behind it, which must still be there.
+ */
+static enum sasl_verdict judge(const uint8_t *said, size_t len, uint8_t *ret, size_t *ret_message)
+{
+	enum sasl_verdict verdict = SASL_MORE;
+	uint8_t *whole = malloc(len + sizeof(AFTER));
+	size_t n;
+
+	for (size_t i = 0; i <= len && verdict == SASL_MORE; i++) {
+		uint8_t *part = malloc(i + !i);
+
+		memcpy(part, said, i);
+		n = i;
+		verdict = sasl_judge(part, &n, ret_message, &e);
+		assert_true(verdict == SASL_REFUSE || verdict == SASL_OVER || i == len || n == i);
+		free(part);
+	}
+	memcpy(whole, said, len);
+	memcpy(whole + len, AFTER, sizeof(AFTER));
+	n = len + sizeof(AFTER);
+	if (verdict == SASL_PASS) {
+		assert_int_equal(sasl_judge(whole, &n, ret_message, &e), verdict);
+		assert_int_equal(n, *ret_message + sizeof(AFTER));
+		assert_memory_equal(whole + *ret_message, AFTER, sizeof(AFTER));
+		memcpy(ret, whole, *ret_message);
+	}
+	free(whole);
+	return verdict;
+}
+
+static void expect_offer(const char *names, size_t len, const char *left, size_t left_len)
+{
+	uint8_t said[SASL_MESSAGE_MAX + 64], wanted[SASL_MESSAGE_MAX + 64], got[SASL_MESSAGE_MAX];
+	size_t n = put_request(said, 10, names, len), message = 0;
+	size_t wanted_len = put_request(wanted, 10, left, left_len);
+
+	assert_int_equal(judge(said, n, got, &message), SASL_PASS);
+	assert_int_equal(message, wanted_len);
+	assert_memory_equal(got, wanted, wanted_len);
+}
+
+#define OFFER(names, left) expect_offer(names, sizeof(names), left, sizeof(left))
+
+/* The NUL of the literal is the empty name at the end. */
+static void one_mechanism_is_taken_out(void **state)
+{
+	(void)state;
+	OFFER(PLUS SCRAM, SCRAM);
+	OFFER(SCRAM PLUS, SCRAM);
+	OFFER(PLUS PLUS SCRAM PLUS, SCRAM);
+	OFFER("X\0" PLUS "Y\0", "X\0Y\0");
+	OFFER(PLUS, "");
+	OFFER("", "");
+	OFFER(SCRAM, SCRAM);
+	OFFER("SCRAM-SHA-1-PLUS\0", "SCRAM-SHA-1-PLUS\0");
+	OFFER("SCRAM-SHA-256-PLU\0", "SCRAM-SHA-256-PLU\0");
+	OFFER("SCRAM-SHA-256-PLUSS\0", "SCRAM-SHA-256-PLUSS\0");
+	OFFER("ABCDEFGHIJKLMNOPQRST\0", "ABCDEFGHIJKLMNOPQRST\0");
+}
+
+static void expect_malformed(const char *names, size_t len)
+{
+	uint8_t said[SASL_MESSAGE_MAX + 64], got[SASL_MESSAGE_MAX];
+	size_t message;
+
+	assert_int_equal(judge(said, put_request(said, 10, names, len), got, &message),
+	                 SASL_REFUSE);
+	assert_non_null(strstr(e.text, "malformed"));
+}
+
+#define MALFORMED(names) expect_malformed(names, sizeof(names) - 1)
+
+static void lists_of_mechanisms_that_are_none(void **state)
+{
+	(void)state;
+	MALFORMED("");
+	MALFORMED("SCRAM-SHA-256");       /* no end */
+	MALFORMED("SCRAM-SHA-256\0");     /* no empty name */
+	MALFORMED("SCRAM-SHA-256\0\0X");  /* something after it */
+	MALFORMED("SCRAM-SHA-256\0\0\0"); /* likewise */
+	MALFORMED("\0\0");
+	MALFORMED("scram\0\0");
+	MALFORMED("SCRAM SHA\0\0");
+	MALFORMED("\xff\0\0");
+	MALFORMED("ABCDEFGHIJKLMNOPQRSTU\0\0"); /* 21 bytes */
+	MALFORMED(PLUS "x");
+}
+
+static enum sasl_verdict ask(uint32_t code, size_t more)
+{
+	static const uint8_t zeros[SASL_MESSAGE_MAX];
+	uint8_t said[SASL_MESSAGE_MAX + 64], got[SASL_MESSAGE_MAX];
+	size_t message;
+
+	return judge(said, put_request(said, code, zeros, more), got, &message);
+}
+
+static void a_password_is_not_shown(void **state)
+{
+	(void)state;
+	assert_int_equal(ask(3, 0), SASL_REFUSE);
+	assert_non_null(strstr(e.text, "cleartext"));
+	assert_non_null(strstr(e.text, "scram-sha-256"));
+	assert_int_equal(ask(5, 4), SASL_REFUSE);
+	assert_non_null(strstr(e.text, "MD5"));
+	for (uint32_t code = 1; code < 300; code++)
+		if (code < 10 || code > 12)
+			assert_int_equal(ask(code, 4), SASL_REFUSE);
+	assert_int_equal(ask(UINT32_MAX, 0), SASL_REFUSE);
+	assert_int_equal(ask(10 << 24, 0), SASL_REFUSE);
+}
+
+static void what_passes(void **state)
+{
+	uint8_t said[64], got[SASL_MESSAGE_MAX];
+	size_t message;
+
+	(void)state;
+	assert_int_equal(ask(11, 90), SASL_PASS);
+	assert_int_equal(ask(12, 48), SASL_PASS);
+	assert_int_equal(ask(0, 0), SASL_OVER);
+	assert_int_equal(judge(said, put(said, 'N', "S", 2, 0), got, &message), SASL_PASS);
+	assert_int_equal(judge(said, put(said, 'v', "", 0, 0), got, &message), SASL_PASS);
+	/* An error of the server is known by its first byte, and may be long. */
+	assert_int_equal(judge((const uint8_t *)"E", 1, got, &message), SASL_OVER);
+}
+
+/* No type but these begins anything, however much follows. */
+static void what_does_not_begin_a_login(void **state)
+{
+	uint8_t said[64], got[SASL_MESSAGE_MAX];
+	size_t message;
+
+	(void)state;
+	for (int type = 0; type < 256; type++) {
+		if (strchr("RNvE", type) && type)
+			continue;
+		said[0] = (uint8_t)type;
+		assert_int_equal(judge(said, 1, got, &message), SASL_REFUSE);
+	}
+}
+
+static void lengths_at_their_bounds(void **state)
+{
+	uint8_t said[SASL_MESSAGE_MAX + 64], got[SASL_MESSAGE_MAX], body[16] = { 0 };
+	size_t message;
+
+	(void)state;
+	/* type, length and code are 9 of the bytes */
+	assert_int_equal(ask(11, SASL_MESSAGE_MAX - 9), SASL_PASS);
+	assert_int_equal(ask(11, SASL_MESSAGE_MAX - 8), SASL_REFUSE);
+	assert_non_null(strstr(e.text, "length"));
+	for (int len = 0; len < 4; len++)
+		assert_int_equal(judge(said, put(said, 'R', body, len, 0), got, &message),
+		                 SASL_REFUSE);
+	for (int lie = -4; lie < 0; lie++)
+		assert_int_equal(judge(said, put(said, 'N', "", 0, lie), got, &message),
+		                 SASL_REFUSE);
+	assert_int_equal(judge(said, put(said, 'N', "", 0, INT32_MAX - 4), got, &message),
+	                 SASL_REFUSE);
+	assert_int_equal(judge(said, put(said, 'N', "", 0, -5), got, &message), SASL_REFUSE);
+	assert_int_equal(judge(said, put(said, 'R', body, 8, 1), got, &message), SASL_MORE);
+}
+
+/* As many names as fit, each second one to go. */
+static void a_list_that_fills_a_message(void **state)
+{
+	char names[SASL_MESSAGE_MAX] = "", left[SASL_MESSAGE_MAX] = "";
+	size_t n = 0, kept = 0;
+
+	(void)state;
+	while (n + sizeof(PLUS) - 1 + sizeof("Z") + 1 <= SASL_MESSAGE_MAX - 9) {
+		memcpy(names + n, PLUS "Z", sizeof(PLUS "Z"));
+		n += sizeof(PLUS "Z");
+		memcpy(left + kept, "Z", 2);
+		kept += 2;
+	}
+	expect_offer(names, n + 1, left, kept + 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_mechanism_is_taken_out),
+		cmocka_unit_test(lists_of_mechanisms_that_are_none),
+		cmocka_unit_test(a_password_is_not_shown),
+		cmocka_unit_test(what_passes),
+		cmocka_unit_test(what_does_not_begin_a_login),
+		cmocka_unit_test(lengths_at_their_bounds),
+		cmocka_unit_test(a_list_that_fills_a_message),
+	};
+
+	return RUN_TESTS(tests);
+}
