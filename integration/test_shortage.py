@@ -97,7 +97,8 @@ def test_the_server_without_descriptors(daemon):
     known = Known(acme)
     with short(server):
         used = cpu_seconds(server)
-        later(acme.request("GET", "/v1/sessions"))
+        for path in ("/healthz", "/openapi.json", "/v1/models", "/v1/sessions"):
+            later(acme.request("GET", path))
         later(known.ask("GET", "/v1/events"))
         later(known.ask("POST", "/v1/sessions", {"repository": {"url": "https://git.invalid/x"}}))
         queued = known.start(idle, "$ echo later")
