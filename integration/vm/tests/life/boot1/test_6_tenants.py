@@ -76,6 +76,7 @@ def expect_reason(client, turns, events, reason):
     assert client.run(client.session(), "$ echo next").text == "next\n"
 
 
+@pytest.mark.long
 def test_a_memory_hog(service, acme):
     with undisturbed(service), acme.events() as events:
         quiet = begun(acme, "sleep 600")

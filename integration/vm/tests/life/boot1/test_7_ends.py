@@ -31,6 +31,7 @@ def cgroup(pid):
     return cgroup_of(pid).removeprefix(CGROUP.removeprefix("/sys/fs/cgroup"))
 
 
+@pytest.mark.long
 def test_every_process_of_a_sandbox_is_born_in_its_leaf(service):
     """None is moved there, so none was ever elsewhere; the runner stays with the supervisor."""
     client = service.client("initech")

@@ -171,6 +171,7 @@ def test_a_first_bound_counts_what_is_there_already(nixos):
     expect_full(free, "~/filler", f"{nixos.home('free')}/home/filler", 2 * MIB)
 
 
+@pytest.mark.long
 def test_the_commands_for_debian_bound_a_tenant_too(nixos):
     commands = documented("operate-debian.md", "Bound what a tenant stores")[0]
     free = nixos.client("free")
