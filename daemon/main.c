@@ -24,6 +24,7 @@
 #include "daemon/operator.h"
 #include "daemon/options.h"
 #include "daemon/server.h"
+#include "daemon/store/sql.h"
 #include "daemon/tenant/registry.h"
 #include "daemon/tenant/trusted.h"
 
@@ -186,7 +187,9 @@ static struct launcher_conf launcher_of(const struct options *o)
 		.host_addresses = o->host_addresses.v,
 		.host_address_count = o->host_addresses.n,
 		.drain_seconds = o->drain_seconds,
-		.disk = { o->disk_start_mb, o->disk_end_mb, o->disk_reserve_mb },
+		/* The reserve is for the database. */
+		.disk = { o->disk_start_mb, o->disk_end_mb,
+		          o->database_url_file ? 0 : o->disk_reserve_mb },
 	};
 }
 
@@ -196,7 +199,17 @@ struct declared {
 	const struct models *models;
 	const struct mcp_servers *mcp;
 	const unsigned char *operator_digest; /* NULL = none */
+	struct database_url *database;        /* NULL = the managed one */
 };
+
+/* The launcher connects to no database. */
+static void forget_password(void *ctx)
+{
+	const struct server_conf *server = ctx;
+
+	if (server->database)
+		url_wipe(server->database);
+}
 
 static int run(const struct options *o, const char *state, const struct declared *d, struct err *e)
 {
@@ -206,6 +219,8 @@ static int run(const struct options *o, const char *state, const struct declared
 		.models = d->models,
 		.mcp = d->mcp,
 		.operator_digest = d->operator_digest,
+		.database = d->database,
+		.state_dir = state,
 		.anyone = local_anyone(o, d->registry),
 	};
 	struct launcher_conf conf = launcher_of(o);
@@ -214,6 +229,7 @@ static int run(const struct options *o, const char *state, const struct declared
 	conf.registry = d->registry;
 	conf.registry_path = o->tenants;
 	conf.server = server_main;
+	conf.forget = forget_password;
 	conf.ctx = &server;
 	if (server.anyone)
 		log_warn("local mode without a token: whatever can connect to %.64s may use the "
@@ -229,6 +245,7 @@ static int serve(struct options *o)
 	auto_mcp struct mcp_servers *mcp = NULL;
 	char state[PATH_MAX];
 	unsigned char operator_digest[TOKEN_DIGEST];
+	struct database_url database;
 	struct declared declared;
 	struct local_token token;
 	struct err e = ERR_INIT;
@@ -251,10 +268,13 @@ static int serve(struct options *o)
 		loaded = mcp_servers_load(o->mcp, registry, &mcp, print_fault, stderr, &e);
 	if (loaded == 0 && o->metrics_token_file)
 		loaded = operator_token(o, state, registry, operator_digest, &e);
+	if (loaded == 0 && o->database_url_file)
+		loaded = operator_database_url(o, state, registry, &database, &e);
 	if (loaded < 0)
 		return refuse(&e);
 	declared = (struct declared){ registry, models, mcp,
-		                      o->metrics_token_file ? operator_digest : NULL };
+		                      o->metrics_token_file ? operator_digest : NULL,
+		                      o->database_url_file ? &database : NULL };
 	status = run(o, state, &declared, &e);
 	return status < 0 ? refuse(&e) : status;
 }
@@ -363,6 +383,9 @@ static int dispatch(struct options *o)
 		return ask_running(o);
 	case COMMAND_TOKEN:
 		return new_token(o);
+	case COMMAND_DATABASE_SCRIPT:
+		sql_script(stdout);
+		return fflush(stdout) == 0 ? 0 : EXIT_FAULTS;
 	case COMMAND_VERSION:
 		puts("cloisterd " VERSION);
 		return 0;

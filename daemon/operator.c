@@ -4,13 +4,14 @@
 #include "daemon/tenant/trusted.h"
 
 #include <errno.h>
+#include <sodium.h>
 
 static int check_place(const char *path, const char *state_dir, const struct registry *r,
                        struct err *e)
 {
 	if (trusted_path_inside(path, state_dir))
 		return err_set(e, EINVAL, "lies inside the state directory");
-	for (size_t i = 0; i < registry_count(r); i++) {
+	for (size_t i = 0; r && i < registry_count(r); i++) {
 		const struct tenant *t = registry_at(r, i);
 
 		if (trusted_path_inside(path, t->workspace))
@@ -39,4 +40,53 @@ int operator_token(const struct options *o, const char *state_dir, const struct 
 	if (rc == 0 && registry_match(r, ret, NULL))
 		rc = err_set(e, EINVAL, "holds the token of a tenant; draw one of its own");
 	return rc < 0 ? err_wrap(e, "--metrics-token-file") : 0;
+}
+
+static int read_url(const char *path, struct database_url *ret, struct err *e)
+{
+	auto_free char *text = NULL;
+	size_t len;
+	int rc;
+
+	if (trusted_read(path, TRUSTED_SECRET, URL_MAX, &text, &len, e) < 0)
+		return -1;
+	rc = url_parse(text, len, ret, e);
+	sodium_memzero(text, len);
+	return rc < 0 ? err_wrap(e, "%.200s", path) : 0;
+}
+
+/* Where a socket lies that anybody could make, anybody could be asked for the password. */
+static int check_socket_dir(const struct database_url *url, struct err *e)
+{
+	struct stat st;
+
+	if (!url->local)
+		return 0;
+	if (stat(url->host, &st) < 0)
+		return err_errno(e, "the directory of the socket, %.100s", url->host);
+	if (st.st_mode & S_IWOTH)
+		return err_set(e, EPERM,
+		               "%.100s is open to all, and so anybody could listen there in place "
+		               "of PostgreSQL; have it listen in a directory of its own "
+		               "(unix_socket_directories)",
+		               url->host);
+	return 0;
+}
+
+int operator_database_url(const struct options *o, const char *state_dir,
+                          const struct registry *r, struct database_url *ret, struct err *e)
+{
+	auto_free char *path = NULL;
+	int rc = trusted_canonical(o->database_url_file, &path, e);
+
+	if (rc == 0)
+		rc = check_place(path, state_dir, r, e);
+	if (rc == 0)
+		rc = read_url(path, ret, e);
+	if (rc == 0)
+		rc = check_socket_dir(ret, e);
+	if (rc == 0)
+		return 0;
+	url_wipe(ret);
+	return err_wrap(e, "--database-url-file");
 }

@@ -1,8 +1,9 @@
-/* operator.h - the token of who may read the metrics. */
+/* operator.h - secrets of the operator's: the token for the metrics, the URL of the database. */
 #ifndef DAEMON_OPERATOR_H
 #define DAEMON_OPERATOR_H
 
 #include "daemon/options.h"
+#include "daemon/store/url.h"
 #include "daemon/tenant/registry.h"
 
 /*
@@ -12,5 +13,14 @@
  */
 int operator_token(const struct options *o, const char *state_dir, const struct registry *r,
                    unsigned char ret[TOKEN_DIGEST], struct err *e) must_check;
+
+/*
+ * Read --database-url-file, which has a password in it: the service or root owns it and nobody
+ * else reads it, and it lies outside of the same places.  Without a registry only the state
+ * directory is looked at.
+ */
+int operator_database_url(const struct options *o, const char *state_dir,
+                          const struct registry *r, struct database_url *ret, struct err *e)
+	must_check;
 
 #endif

@@ -102,6 +102,9 @@ static const struct option_row rows[] = {
 	PATH("postgres-bin", "DIR", postgres_bin,
 	     .help = "programs of PostgreSQL (default: in " POSTGRES_ROOT ", the version that made "
 	             "the database, or the newest)"),
+	PATH("database-url-file", "FILE", database_url_file,
+	     .help = "URL of an external PostgreSQL, in place of the managed one; see "
+	             "docs/architecture.md"),
 	NUMBER("drain-seconds", "SECONDS", drain_seconds, 0, 3600, "25",
 	       .help = "how long running turns may go on when the service stops"),
 	NUMBER("sandbox-idle-seconds", "SECONDS", sandbox_idle_seconds, 1, 86400, "900",
@@ -442,7 +445,7 @@ static int find_defaults(struct options *o, struct err *e)
 	    beside_program(o, offsetof(struct options, guest), "cloister-guest", e) < 0)
 		return err_wrap(e, "--guest");
 	/* That there is none is for the doctor to say, among all else. */
-	if (!o->postgres_bin &&
+	if (!o->database_url_file && !o->postgres_bin &&
 	    options_find_postgres(POSTGRES_ROOT, o->state, &o->postgres_bin, e) < 0 &&
 	    o->command != COMMAND_DOCTOR)
 		return err_wrap(e, "--postgres-bin");
@@ -482,6 +485,15 @@ static int check_mode(const struct options *o, struct err *e)
 bool options_host_is_local(const struct options *o)
 {
 	return strcmp(o->host, "127.0.0.1") == 0 || strcmp(o->host, "::1") == 0;
+}
+
+static int check_database(const struct options *o, struct err *e)
+{
+	if (o->database_url_file && o->postgres_bin)
+		return err_set(e, EINVAL,
+		               "--database-url-file and --postgres-bin exclude one another: an "
+		               "external database is run by somebody else");
+	return 0;
 }
 
 static int check_boundary(const struct options *o, struct err *e)
@@ -544,7 +556,7 @@ static int complete(struct options *o, const bool *given, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (rows[i].no_more_than && check_share(o, &rows[i], given[i], e) < 0)
 			return -1;
-	if (check_mode(o, e) < 0 || check_boundary(o, e) < 0)
+	if (check_mode(o, e) < 0 || check_boundary(o, e) < 0 || check_database(o, e) < 0)
 		return -1;
 	return find_defaults(o, e);
 }
@@ -561,7 +573,7 @@ static const struct option_row *find_row(const char *name, size_t len, enum comm
 static const char *command_name(enum command command)
 {
 	static const char *const names[] = { "",       "serve",  "check", "doctor", "reload",
-		                             "tenant", "status", "drain", "token",  "version" };
+		                             "tenant", "status", "drain", "token",  "database-script", "version" };
 
 	return names[command];
 }
@@ -738,6 +750,8 @@ void options_help(enum command topic, FILE *out)
 				 "  status    how a running service stands\n"
 				 "  drain     have a running service take no more work, and wait\n"
 				 "  token     draw a token, and its hash\n"
+				 "  database-script\n"
+				 "            print what prepares an external database\n"
 				 "  version   print the version\n\n"
 				 "cloisterd COMMAND --help lists the options of a command.\n",
 		[COMMAND_SERVE] =
@@ -781,6 +795,13 @@ void options_help(enum command topic, FILE *out)
 			"usage: cloisterd token new [--tenant NAME]\n\n"
 			"Draws a token of 256 random bits and prints it, once, with the hash that is "
 			"declared\nin its place.  Nothing is stored.\n",
+		[COMMAND_DATABASE_SCRIPT] =
+			"usage: cloisterd database-script\n\n"
+			"Prints the SQL that prepares a PostgreSQL server for --database-url-file.  A "
+			"superuser\nof that server has psql run it, once and again after each release "
+			"that asks for it:\n\n"
+			"    cloisterd database-script | psql -X -d postgres\n\n"
+			"It makes two roles and two databases, and changes nothing of another one.\n",
 		[COMMAND_VERSION] = "usage: cloisterd version\n",
 	};
 	bool any = false;

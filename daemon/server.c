@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "daemon/api/api.h"
 #include "daemon/confine/confine.h"
+#include "daemon/database.h"
 #include "daemon/event/bus.h"
 #include "daemon/http/http.h"
 #include "daemon/launcher/message.h"
@@ -37,6 +38,7 @@ struct server {
 	int courier;       /* the socket of the process that speaks to providers; -1 = none */
 	struct cancel end; /* the launcher wants us to end, or is gone */
 	atomic_bool orphaned;
+	struct database database;
 	struct roster *roster;
 	struct store *store;
 	struct bus *bus;
@@ -148,7 +150,8 @@ static int start_state(struct server *s, const char *socket_dir, struct err *e)
 		.ctx = s,
 	};
 
-	if (cancel_init(&s->end, e) || store_open(&store, &s->store, e) ||
+	if (cancel_init(&s->end, e) ||
+	    database_open(&s->database, &store, s->launcher_sock, &s->store, e) ||
 	    roster_new(s->conf->registry, s->conf->anyone, &s->roster, e))
 		return -1;
 	orders_cancel_leftovers(s->store, s->roster);
@@ -273,20 +276,23 @@ static int start_http(struct server *s, struct err *e)
 }
 
 /*
- * Without the keeper of the courier no model can be asked again, and this process cannot
- * fork another one.  So it ends, as if the launcher were gone: what manages the service
- * starts it again, and turns go on from their last committed step.
+ * Without the keeper of the courier no model can be asked again, without that of the link no
+ * database, and this process cannot fork another one.  So it ends, as if the launcher were gone:
+ * what manages the service starts it again, and turns go on from their last committed step.
  */
 static void wait_for_end(struct server *s)
 {
-	struct pollfd p[] = { { .fd = s->end.fd, .events = POLLIN }, { .fd = s->courier } };
+	struct pollfd p[] = { { .fd = s->end.fd, .events = POLLIN },
+		              { .fd = s->courier },
+		              { .fd = s->database.link } };
 
-	while (poll(p, 2, -1) < 1)
+	while (poll(p, 3, -1) < 1)
 		;
 	if (p[0].revents)
 		return;
-	log_error("the process that speaks to providers, and the one that starts it again, are "
-	          "gone; the service ends, to be started anew");
+	log_error("the process that speaks to %s, and the one that starts it again, are gone; the "
+	          "service ends, to be started anew",
+	          p[1].revents ? "providers" : "the database");
 	atomic_store(&s->orphaned, true);
 }
 
@@ -314,6 +320,16 @@ static void stop(struct server *s)
 	cancel_release(&s->end);
 	mcp_free(&s->mcp);
 	fd_close(&s->courier);
+	database_release(&s->database);
+}
+
+/* What has to be done before the server is confined. */
+static int start_helpers(struct server *s, struct err *e)
+{
+	if (database_put_aside(&s->database, e) || start_courier(s, e) ||
+	    database_link(&s->database, e))
+		return -1;
+	return database_take_back(&s->database, e);
 }
 
 int server_main(void *ctx, int launcher_sock, const char *database_socket_dir)
@@ -321,16 +337,19 @@ int server_main(void *ctx, int launcher_sock, const char *database_socket_dir)
 	struct server s = {
 		.conf = ctx, .launcher_sock = launcher_sock, .courier = -1, .end = { -1 }
 	};
+	const struct options *o = s.conf->options;
 	struct err e = ERR_INIT;
 	int rc;
 
+	s.database = (struct database){ s.conf->database, s.conf->state_dir, o->max_db_connections,
+		                        (enum confine_mode)o->confine, -1, -1, "" };
 	log_forget();
 	ignore_signals();
 	raise_descriptors();
 	(void)http_check_pages();
-	rc = start_courier(&s, &e);
+	rc = start_helpers(&s, &e);
 	if (rc == 0)
-		rc = confine(s.conf->options, &e);
+		rc = confine(o, &e);
 	if (rc == 0)
 		rc = start_state(&s, database_socket_dir, &e);
 	if (rc == 0)

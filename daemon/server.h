@@ -11,6 +11,7 @@
 #include "daemon/mcp/servers.h"
 #include "daemon/model/models.h"
 #include "daemon/options.h"
+#include "daemon/store/url.h"
 #include "daemon/tenant/registry.h"
 
 struct server_conf {
@@ -20,6 +21,8 @@ struct server_conf {
 	const struct mcp_servers *mcp;        /* NULL = none */
 	const unsigned char *operator_digest; /* of the token for /metrics; NULL = none */
 	const struct tenant *anyone;          /* who a request without a token is; NULL = nobody */
+	struct database_url *database;        /* wiped once it was used; NULL = the managed one */
+	const char *state_dir;                /* canonical */
 };
 
 /*

@@ -152,9 +152,10 @@ static int init_tree(const char *bin, const char *fresh, struct err *e)
 	if (access(initdb, X_OK) < 0)
 		return err_errno(e, "%s: install PostgreSQL, or name the directory of its programs",
 		                 initdb);
-	/* The guard first: all other databases are copies. */
-	buf_adds(&sql, sql_bootstrap_guard());
-	buf_adds(&sql, sql_bootstrap_create());
+	buf_adds(&sql, sql_roles());
+	buf_adds(&sql, sql_guard());
+	buf_adds(&sql, sql_template());
+	buf_adds(&sql, sql_managed_make());
 	if (buf_failed(&sql))
 		return err_set(e, ENOMEM, "no memory");
 	if (cluster_command(argv, NULL, &output, e) < 0 || write_settings(fresh, e) < 0)
@@ -239,17 +240,23 @@ int cluster_update(const struct cluster *c, const char *postgres, struct err *e)
 {
 	const struct single on = { postgres, c->data_dir };
 	auto_buf struct buf output = BUF_INIT(OUTPUT_MAX);
+	auto_buf struct buf sql = BUF_INIT(SQL_MAX);
 	char database[DATABASE_MAX + 1];
 	const char *at;
 
+	buf_adds(&sql, sql_roles());
+	buf_adds(&sql, sql_privileged());
+	buf_adds(&sql, sql_managed_update());
+	if (buf_failed(&sql))
+		return err_set(e, ENOMEM, "no memory");
 	if (write_settings(c->data_dir, e) < 0 ||
-	    run_sql(&on, "cloister", sql_bootstrap_update(), &output, e) < 0)
+	    run_sql(&on, "cloister", sql.data, &output, e) < 0)
 		return -1;
 	at = output.data ? output.data : "";
 	while (next_database(&at, database)) {
 		auto_buf struct buf ignored = BUF_INIT(SQL_MAX);
 
-		if (run_sql(&on, database, sql_bootstrap_guard(), &ignored, e) < 0)
+		if (run_sql(&on, database, sql_guard(), &ignored, e) < 0)
 			return -1;
 	}
 	return 0;

@@ -649,6 +649,8 @@ static int start_server(struct launcher *l, struct err *e)
 		return err_errno(e, "start the server's process");
 	if (l->server == 0)
 		become_server(l, fd_take(&theirs));
+	if (l->conf->forget)
+		l->conf->forget(l->conf->ctx);
 	return 0;
 }
 

@@ -35,6 +35,8 @@ struct launcher_conf {
 	const char *registry_path; /* where it can be read again; NULL = nowhere */
 	/* Body of the server process; returns its exit status. */
 	int (*server)(void *ctx, int launcher_sock, const char *database_socket_dir);
+	/* Called once the server's process has its own copy of everything; NULL = not. */
+	void (*forget)(void *ctx);
 	void *ctx;
 };
 

@@ -44,7 +44,9 @@ struct tenant_db {
 
 struct store {
 	struct pool *pool;
-	char *socket_dir;
+	char *socket_dir, port[6];
+	struct secret *secret; /* NULL = the managed cluster */
+	struct pg_place place; /* of these */
 	uint64_t generation;
 	uint64_t max_tenant_bytes;
 

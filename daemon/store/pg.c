@@ -15,6 +15,10 @@
 /* Longer than the statement_timeout of every role, so the server normally speaks first. */
 #define ANSWER_MS 40000
 
+/* To connect; what stands between us and an external server has 5 seconds of its own. */
+#define MANAGED_SECONDS  "5"
+#define EXTERNAL_SECONDS "8"
+
 #define BYTEA_OID 17
 
 struct pg {
@@ -36,8 +40,14 @@ static void swallow_notice(void *arg, const PGresult *result)
 	(void)result; /* libpq would print it, with values of a tenant in it */
 }
 
-int pg_connect(const char *socket_dir, const char *user, const char *database, struct pg **ret,
-               struct err *e)
+/* Ends a list of parameters where libpq does not know the one that would stand there. */
+static const char *since(int version, const char *keyword)
+{
+	return PQlibVersion() >= version ? keyword : NULL;
+}
+
+static PGconn *open_connection(const struct pg_place *at, const char *user, const char *database,
+                               const char *password)
 {
 	/*
 	 * Everything that libpq would otherwise take from the environment.  The password
@@ -46,38 +56,76 @@ int pg_connect(const char *socket_dir, const char *user, const char *database, s
 	 * What is asked for again and again has an index.  A plan that reads a whole table,
 	 * because that was small, would stay while the table grows.
 	 */
-	static const char *const keys[] = { "host",
-		                            "port",
-		                            "user",
-		                            "dbname",
-		                            "password",
-		                            "client_encoding",
-		                            "sslmode",
-		                            "gssencmode",
-		                            "options",
-		                            "application_name",
-		                            "connect_timeout",
-		                            NULL };
-	const char *const values[] = { socket_dir,  "5432",    user,
-		                       database,    "-",       "UTF8",
-		                       "disable",   "disable", "-c enable_seqscan=off",
-		                       "cloisterd", "5",       NULL };
+	const char *const keys[] = { "host",
+		                     "port",
+		                     "user",
+		                     "dbname",
+		                     "password",
+		                     "client_encoding",
+		                     "sslmode",
+		                     "gssencmode",
+		                     "options",
+		                     "application_name",
+		                     "connect_timeout",
+		                     at->secret ? since(160000, "require_auth") : NULL,
+		                     NULL };
+	const char *const values[] = {
+		at->socket_dir,
+		at->port,
+		user,
+		database,
+		password,
+		"UTF8",
+		"disable",
+		"disable",
+		"-c enable_seqscan=off",
+		"cloisterd",
+		at->secret ? EXTERNAL_SECONDS : MANAGED_SECONDS,
+		"scram-sha-256",
+		NULL,
+	};
+
+	return PQconnectdbParams(keys, values, 0);
+}
+
+int pg_connect(const struct pg_place *at, const char *user, const char *database, struct pg **ret,
+               struct err *e)
+{
 	auto_free struct pg *pg = calloc(1, sizeof(*pg));
+	char password[SECRET_PASSWORD_SIZE] = "-";
 
 	if (!pg)
 		return err_set(e, STORE_UNAVAILABLE, "no memory for a database connection");
-	pg->conn = PQconnectdbParams(keys, values, 0);
+	if (at->secret)
+		secret_password(at->secret, user, password);
+	pg->conn = open_connection(at, user, database, password);
+	secret_wipe(password, sizeof(password));
 	if (PQstatus(pg->conn) != CONNECTION_OK) {
 		const char *text = pg->conn ? PQerrorMessage(pg->conn) : "no memory";
+		bool refused = pg->conn && PQconnectionUsedPassword(pg->conn);
 
-		(void)err_set(e, STORE_UNAVAILABLE, "cannot connect to database %s as %s: %.*s",
-		              database, user, (int)strcspn(text, "\n"), text);
+		(void)err_set(e, refused ? STORE_UNFIT : STORE_UNAVAILABLE,
+		              "cannot connect to database %s as %s: %.*s", database, user,
+		              (int)strcspn(text, "\n"), text);
 		PQfinish(pg->conn);
 		return -1;
 	}
 	(void)PQsetNoticeReceiver(pg->conn, swallow_notice, NULL);
 	*ret = mem_take(&pg);
 	return 0;
+}
+
+int pg_verifier(struct pg *pg, const char *user, const char *password, char **ret, struct err *e)
+{
+	char *made = PQencryptPasswordConn(pg->conn, password, user, "scram-sha-256");
+
+	if (!made)
+		return err_set(e, STORE_UNAVAILABLE, "a password cannot be prepared: %.*s",
+		               (int)strcspn(PQerrorMessage(pg->conn), "\n"),
+		               PQerrorMessage(pg->conn));
+	*ret = strdup(made);
+	PQfreemem(made);
+	return *ret ? 0 : err_set(e, STORE_UNAVAILABLE, "no memory for a password");
 }
 
 void pg_close(struct pg **pg)

@@ -10,6 +10,7 @@
 
 #include "common/err.h"
 #include "common/id.h"
+#include "daemon/store/secret.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,7 +19,18 @@
 /* -- connections -- */
 struct pg;
 
-int pg_connect(const char *socket_dir, const char *user, const char *database, struct pg **ret,
+/* Where a server is. */
+struct pg_place {
+	const char *socket_dir;
+	const char *port;
+	const struct secret *secret; /* NULL = it asks nobody for a password */
+};
+
+/*
+ * STORE_UNFIT when the server is there and does not let that user in, STORE_UNAVAILABLE when it
+ * cannot be reached.
+ */
+int pg_connect(const struct pg_place *at, const char *user, const char *database, struct pg **ret,
                struct err *e) must_check;
 void pg_close(struct pg **pg);
 
@@ -30,6 +42,10 @@ bool pg_alive(struct pg *pg);
 
 /* No transaction is open. */
 bool pg_idle(const struct pg *pg);
+
+/* What proves a password, without telling it; owned by the caller. */
+int pg_verifier(struct pg *pg, const char *user, const char *password, char **ret, struct err *e)
+	must_check;
 
 /* -- statements -- */
 struct pg_param {

@@ -28,25 +28,21 @@ struct lease {
 struct pool {
 	pthread_mutex_t lock; /* guards everything below but the pg of a busy slot */
 	pthread_cond_t freed;
-	char *socket_dir;
+	const struct pg_place *at;
 	uint64_t tick;
 	size_t max;
 	struct lease slots[];
 };
 
-int pool_new(const char *socket_dir, unsigned int max, struct pool **ret, struct err *e)
+int pool_new(const struct pg_place *at, unsigned int max, struct pool **ret, struct err *e)
 {
 	struct pool *p = calloc(1, sizeof(*p) + max * sizeof(p->slots[0]));
-	char *dir = strdup(socket_dir);
 	pthread_condattr_t attr;
 
-	if (!p || !dir) {
-		free(p);
-		free(dir);
+	if (!p)
 		return err_set(e, STORE_UNAVAILABLE, "no memory for %u connections", max);
-	}
 	p->max = max;
-	p->socket_dir = dir;
+	p->at = at;
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -66,7 +62,6 @@ void pool_free(struct pool **pool)
 		pg_close(&p->slots[i].pg);
 	pthread_cond_destroy(&p->freed);
 	pthread_mutex_destroy(&p->lock);
-	free(p->socket_dir);
 	free(p);
 	*pool = NULL;
 }
@@ -142,7 +137,10 @@ static int fit(struct pool *p, struct lease *slot, bool reuse, struct err *e)
 	if (slot->pg)
 		return 0;
 	metric_count(METRIC_DATABASE_CONNECTS, 0);
-	return pg_connect(p->socket_dir, slot->key.user, slot->key.database, &slot->pg, e);
+	if (pg_connect(p->at, slot->key.user, slot->key.database, &slot->pg, e) == 0)
+		return 0;
+	e->code = STORE_UNAVAILABLE; /* it was fit before */
+	return -1;
 }
 
 int pool_take(struct pool *p, const struct pool_key *key, struct lease **ret, struct err *e)

@@ -20,7 +20,9 @@ struct pool_key {
 	char database[64];
 };
 
-int pool_new(const char *socket_dir, unsigned int max, struct pool **ret, struct err *e) must_check;
+/* at is borrowed, with what it points to. */
+int pool_new(const struct pg_place *at, unsigned int max, struct pool **ret, struct err *e)
+	must_check;
 
 /* All leases must have been returned. */
 void pool_free(struct pool **pool);

@@ -2,11 +2,15 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "daemon/store/external.h"
 #include "daemon/store/migrate.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#define MANAGED_PORT 5432U /* as the launcher writes it */
 
 /* How long the connection of a daemon that was killed may take to disappear. */
 #define PREDECESSOR_MS 3000
@@ -24,16 +28,13 @@ static int try_guard(struct pg *pg, bool *ret_held, struct err *e)
 	return pg_rows_check(rows, "lock", e);
 }
 
-static int open_guard(struct store *s, struct err *e)
+static int take_guard(struct pg *pg, struct err *e)
 {
 	uint64_t deadline = clock_mono_ms() + PREDECESSOR_MS;
 	bool held = false;
 
-	pg_close(&s->guard);
-	if (pg_connect(s->socket_dir, OWNER_ROLE, CONTROL_DATABASE, &s->guard, e) < 0)
-		return -1;
 	for (;;) {
-		if (try_guard(s->guard, &held, e) < 0)
+		if (try_guard(pg, &held, e) < 0)
 			return -1;
 		if (held)
 			return 0;
@@ -41,10 +42,28 @@ static int open_guard(struct store *s, struct err *e)
 			break;
 		(void)nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 	}
-	pg_close(&s->guard);
-	return err_set(e, STORE_UNAVAILABLE,
+	return err_set(e, STORE_UNFIT,
 	               "another cloisterd uses this database (it holds the advisory lock of the "
 	               "control database); stop it first");
+}
+
+/* Also lets go of one that was held. */
+static int connect_guard(struct store *s, struct err *e)
+{
+	pg_close(&s->guard);
+	if (pg_connect(&s->place, OWNER_ROLE, CONTROL_DATABASE, &s->guard, e) == 0)
+		return 0;
+	return s->secret ? external_unreached(e) : -1;
+}
+
+static int open_guard(struct store *s, struct err *e)
+{
+	if (connect_guard(s, e) < 0)
+		return -1;
+	if (take_guard(s->guard, e) == 0)
+		return 0;
+	pg_close(&s->guard);
+	return -1;
 }
 
 int store_ping(struct store *s, struct err *e)
@@ -59,6 +78,8 @@ int store_ping(struct store *s, struct err *e)
 		rc = try_guard(s->guard, &held, &first);
 	if (rc < 0 || !held)
 		rc = open_guard(s, e);
+	if (rc < 0)
+		e->code = STORE_UNAVAILABLE; /* it was fit before */
 	pthread_mutex_unlock(&s->guard_lock);
 	return rc;
 }
@@ -79,37 +100,76 @@ static int next_generation(struct store *s, uint64_t *ret, struct err *e)
 	return pg_rows_check(rows, "generation", e);
 }
 
-static int open_steps(struct store *s, const struct store_conf *conf, struct err *e)
+static int set_place(struct store *s, const struct store_conf *conf, struct err *e)
 {
-	if (conf->max_connections < 4)
-		return err_set(e, STORE_UNAVAILABLE, "max_connections is %u, at least 4 are needed",
-		               conf->max_connections);
-	s->max_tenant_bytes = conf->max_tenant_bytes;
+	const struct store_external *external = conf->external;
+
 	s->socket_dir = strdup(conf->socket_dir);
 	if (!s->socket_dir)
 		return err_set(e, STORE_UNAVAILABLE, "no memory for the store");
+	(void)snprintf(s->port, sizeof(s->port), "%u", external ? external->port : MANAGED_PORT);
+	if (external && secret_new(external->password, &s->secret, e) < 0)
+		return -1;
+	s->place = (struct pg_place){ s->socket_dir, s->port, s->secret };
+	return 0;
+}
+
+static int open_steps(struct store *s, const struct store_conf *conf, struct err *e)
+{
+	if (conf->max_connections < 4)
+		return err_set(e, STORE_UNFIT, "max_connections is %u, at least 4 are needed",
+		               conf->max_connections);
+	s->max_tenant_bytes = conf->max_tenant_bytes;
 	/* The guard is one of them. */
-	if (pool_new(conf->socket_dir, conf->max_connections - 1, &s->pool, e) < 0 ||
-	    open_guard(s, e) < 0 || migrate(s->guard, "control", sql_control(), e) < 0 ||
+	if (set_place(s, conf, e) < 0 ||
+	    pool_new(&s->place, conf->max_connections - 1, &s->pool, e) < 0 ||
+	    connect_guard(s, e) < 0 || (s->secret && external_verify(s->guard, e) < 0) ||
+	    take_guard(s->guard, e) < 0 || migrate(s->guard, "control", sql_control(), e) < 0 ||
 	    next_generation(s, &s->generation, e) < 0)
 		return -1;
 	return 0;
 }
 
-int store_open(const struct store_conf *conf, struct store **ret, struct err *e)
+static struct store *store_new(struct err *e)
 {
 	struct store *s = calloc(1, sizeof(*s));
 
-	if (!s)
-		return err_set(e, STORE_UNAVAILABLE, "no memory for the store");
+	if (!s) {
+		(void)err_set(e, STORE_UNAVAILABLE, "no memory for the store");
+		return NULL;
+	}
 	pthread_mutex_init(&s->guard_lock, NULL);
 	pthread_mutex_init(&s->tenants_lock, NULL);
+	return s;
+}
+
+int store_open(const struct store_conf *conf, struct store **ret, struct err *e)
+{
+	struct store *s = store_new(e);
+
+	if (!s)
+		return -1;
 	if (open_steps(s, conf, e) < 0) {
 		store_close(&s);
 		return err_wrap(e, "cannot open the database");
 	}
 	*ret = s;
 	return 0;
+}
+
+int store_examine(const struct store_conf *conf, char *ret_text, size_t size, struct err *e)
+{
+	struct store *s = store_new(e);
+	int rc = s ? set_place(s, conf, e) : -1;
+
+	if (rc == 0)
+		rc = connect_guard(s, e);
+	if (rc == 0)
+		rc = external_verify(s->guard, e);
+	if (rc == 0)
+		rc = external_describe(s->guard, ret_text, size, e);
+	store_close(&s);
+	return rc;
 }
 
 void store_close(struct store **store)
@@ -123,6 +183,7 @@ void store_close(struct store **store)
 	tenant_db_free_all(s);
 	pthread_mutex_destroy(&s->guard_lock);
 	pthread_mutex_destroy(&s->tenants_lock);
+	secret_free(&s->secret);
 	free(s->socket_dir);
 	free(s);
 	*store = NULL;

@@ -27,22 +27,36 @@ enum store_code {
 	STORE_KEY_REUSED,   /* a client request id that was used before with another input */
 	STORE_NO_SUCH_TURN, /* a session has no turn of that index */
 	STORE_TENANT_FULL,  /* the tenant's database has reached its bound */
+	STORE_UNFIT,        /* of store_open() alone: to wait would change nothing */
 };
 
 struct store;
 
+/* A server that somebody else runs, prepared with sql_script(). */
+struct store_external {
+	unsigned int port;    /* in the name of the socket */
+	const char *password; /* of the owner role; not needed after store_open() */
+};
+
 struct store_conf {
-	const char *socket_dir;       /* of the managed cluster */
+	const char *socket_dir;       /* of the managed cluster, or where the external one is met */
 	unsigned int max_connections; /* over all tenants, at least 4 */
 	uint64_t max_tenant_bytes;    /* of one tenant's database; 0 = no bound */
+	const struct store_external *external; /* NULL = the managed cluster */
 };
 
 /*
  * Connect to the control database, take the lock that keeps a second daemon away,
  * apply its migrations and begin a new start generation (>= 1, grows by one each start).
+ * An external server is examined first: STORE_UNFIT, and what to do, when it is not as it
+ * has to be, and STORE_UNAVAILABLE as long as it cannot be reached.
  */
 int store_open(const struct store_conf *conf, struct store **ret, struct err *e) must_check;
 void store_close(struct store **s);
+
+/* The same examination alone, for an external server; ret_text: what it is. */
+int store_examine(const struct store_conf *conf, char *ret_text, size_t size, struct err *e)
+	must_check;
 
 uint64_t store_generation(const struct store *s);
 

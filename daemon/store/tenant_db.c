@@ -1,10 +1,13 @@
 /*
  * Makes tenant databases.  The server's owner role creates the database and its
- * schema; the role comes from the one privileged function, which takes only the UUID.
+ * schema; the role comes from the one privileged function, which takes only the UUID, and in
+ * an external database what proves the role's password.
  * Nobody can connect to the database before PUBLIC has lost the right to.
  */
 #include "daemon/store/internal.h"
 
+#include "common/fd.h"
+#include "daemon/store/external.h"
 #include "daemon/store/migrate.h"
 
 #include <stdio.h>
@@ -77,7 +80,8 @@ static int recorded_version(struct store *s, const struct tenant_db *db, int64_t
 }
 
 /* Names are made of 32 hex digits, which need no quotes; DDL takes no parameters. */
-static int make_database(struct pg *pg, const struct tenant_db *db, struct err *e)
+static int make_database(struct pg *pg, const struct tenant_db *db, const char *template,
+                         struct err *e)
 {
 	auto_rows struct pg_rows *rows = NULL;
 	char sql[400];
@@ -85,9 +89,8 @@ static int make_database(struct pg *pg, const struct tenant_db *db, struct err *
 	if (pg_query(pg, "SELECT FROM pg_catalog.pg_database WHERE datname = $1",
 	             PG_PARAMS(pg_text(db->key.database)), &rows, e) < 0)
 		return -1;
-	(void)snprintf(sql, sizeof(sql),
-	               "CREATE DATABASE %s TEMPLATE template1 ALLOW_CONNECTIONS false",
-	               db->key.database);
+	(void)snprintf(sql, sizeof(sql), "CREATE DATABASE %s TEMPLATE %s ALLOW_CONNECTIONS false",
+	               db->key.database, template);
 	if (pg_rows_count(rows) == 0 && pg_script(pg, sql, e) < 0)
 		return -1;
 	(void)snprintf(sql, sizeof(sql),
@@ -97,14 +100,34 @@ static int make_database(struct pg *pg, const struct tenant_db *db, struct err *
 	return pg_script(pg, sql, e);
 }
 
-static int make_role_and_database(struct pg *pg, const struct tenant_db *db, struct err *e)
+/* With a password, where there are any: made anew, because the owner's may be another now. */
+static int make_role(const struct store *s, struct pg *pg, const struct tenant_db *db,
+                     struct err *e)
+{
+	char password[SECRET_PASSWORD_SIZE];
+	auto_free char *verifier = NULL;
+	int rc;
+
+	if (!s->secret)
+		return pg_exec(pg, "SELECT privileged.make_tenant_role($1)",
+		               PG_PARAMS(pg_uuid(&db->id)), e);
+	secret_password(s->secret, db->key.user, password);
+	rc = pg_verifier(pg, db->key.user, password, &verifier, e);
+	secret_wipe(password, sizeof(password));
+	if (rc < 0)
+		return -1;
+	return pg_exec(pg, "SELECT privileged.make_tenant_role($1, $2)",
+	               PG_PARAMS(pg_uuid(&db->id), pg_text(verifier)), e);
+}
+
+static int make_role_and_database(const struct store *s, struct pg *pg, const struct tenant_db *db,
+                                  struct err *e)
 {
 	if (pg_exec(pg, "INSERT INTO control.tenant (id) VALUES ($1) ON CONFLICT DO NOTHING",
 	            PG_PARAMS(pg_uuid(&db->id)), e) < 0 ||
-	    pg_exec(pg, "SELECT privileged.make_tenant_role($1)", PG_PARAMS(pg_uuid(&db->id)), e) <
-	            0)
+	    make_role(s, pg, db, e) < 0)
 		return -1;
-	return make_database(pg, db, e);
+	return make_database(pg, db, s->secret ? EXTERNAL_TEMPLATE : "template1", e);
 }
 
 static int make_schema(struct pg *pg, const struct tenant_db *db, struct err *e)
@@ -115,16 +138,38 @@ static int make_schema(struct pg *pg, const struct tenant_db *db, struct err *e)
 	return migrate(pg, "app", sql_tenant(), e);
 }
 
-/* Run fn on a connection of the owner that is closed afterwards. */
-static int as_owner(struct store *s, const char *database, const struct tenant_db *db,
-                    int (*fn)(struct pg *pg, const struct tenant_db *db, struct err *e),
-                    struct err *e)
+static int verify(struct pg *pg, const struct tenant_db *db, struct err *e)
+{
+	(void)db;
+	return external_verify_tenant(pg, e);
+}
+
+/* Run make on a connection of the owner to the control database. */
+static int in_control(struct store *s, const struct tenant_db *db,
+                      int (*make)(const struct store *s, struct pg *pg, const struct tenant_db *db,
+                                  struct err *e),
+                      struct err *e)
+{
+	struct lease *lease = NULL;
+	int rc;
+
+	if (pool_take(s->pool, &control_key, &lease, e) < 0)
+		return -1;
+	rc = make(s, lease_pg(lease), db, e);
+	pool_discard(s->pool, &lease);
+	return rc < 0 ? -1 : 0;
+}
+
+/* On one that is closed afterwards. */
+int tenant_db_as_owner(struct store *s, const struct tenant_db *db,
+                       int (*fn)(struct pg *pg, const struct tenant_db *db, struct err *e),
+                       struct err *e)
 {
 	struct pool_key key = { .user = OWNER_ROLE };
 	struct lease *lease = NULL;
 	int rc;
 
-	(void)snprintf(key.database, sizeof(key.database), "%s", database);
+	memcpy(key.database, db->key.database, sizeof(key.database));
 	if (pool_take(s->pool, &key, &lease, e) < 0)
 		return -1;
 	rc = fn(lease_pg(lease), db, e);
@@ -132,29 +177,39 @@ static int as_owner(struct store *s, const char *database, const struct tenant_d
 	return rc;
 }
 
-int tenant_db_as_owner(struct store *s, const struct tenant_db *db,
-                       int (*fn)(struct pg *pg, const struct tenant_db *db, struct err *e),
-                       struct err *e)
+static int make(struct store *s, struct tenant_db *db, int64_t have, struct err *e)
 {
-	return as_owner(s, db->key.database, db, fn, e);
-}
-
-/* Every step may be repeated, so a start that was killed in the middle goes on here. */
-static int provision(struct store *s, struct tenant_db *db, struct err *e)
-{
-	int64_t latest = (int64_t)sql_tenant().count, have;
+	int64_t latest = (int64_t)sql_tenant().count;
 	const struct query record = {
 		"UPDATE control.tenant SET schema_version = $2 WHERE id = $1",
 		PG_PARAMS(pg_uuid(&db->id), pg_int(latest)),
 	};
 
+	/* Ahead, after a rollback: the schema itself says whether that will do. */
+	if (have != latest) {
+		if (in_control(s, db, make_role_and_database, e) < 0)
+			return -1;
+	} else if (s->secret && in_control(s, db, make_role, e) < 0) {
+		return -1;
+	}
+	if ((s->secret && tenant_db_as_owner(s, db, verify, e) < 0) ||
+	    (have != latest && tenant_db_as_owner(s, db, make_schema, e) < 0))
+		return -1;
+	return have < latest ? db_exec(s->pool, &control_key, &record, e) : 0;
+}
+
+/* Every step may be repeated, so a start that was killed in the middle goes on here. */
+static int provision(struct store *s, struct tenant_db *db, struct err *e)
+{
+	int64_t have;
+
 	if (recorded_version(s, db, &have, e) < 0)
 		return -1;
-	/* Ahead, after a rollback: the schema itself says whether that will do. */
-	if (have != latest && (as_owner(s, CONTROL_DATABASE, db, make_role_and_database, e) < 0 ||
-	                       as_owner(s, db->key.database, db, make_schema, e) < 0 ||
-	                       (have < latest && db_exec(s->pool, &control_key, &record, e) < 0)))
+	if (make(s, db, have, e) < 0) {
+		if (e->code == STORE_UNFIT)
+			e->code = STORE_UNAVAILABLE;
 		return err_wrap(e, "cannot make the database of tenant %s", db->id.text);
+	}
 	db->ready = true;
 	return 0;
 }

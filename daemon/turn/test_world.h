@@ -243,11 +243,12 @@ static inline void cancel_ok(const struct uuid *tenant, const struct uuid *id)
 static inline struct pg *owner_of(const struct uuid *tenant)
 {
 	struct pg *pg = NULL;
+	const struct pg_place at = { cluster.socket_dir, "5432", NULL };
 	char hex[33], name[64];
 
 	uuid_hex(tenant, hex);
 	(void)snprintf(name, sizeof(name), "ct_%s", hex);
-	assert_ok(pg_connect(cluster.socket_dir, OWNER_ROLE, name, &pg, &e));
+	assert_ok(pg_connect(&at, OWNER_ROLE, name, &pg, &e));
 	return pg;
 }
 

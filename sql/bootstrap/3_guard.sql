@@ -1,12 +1,11 @@
--- Run in single-user mode as the bootstrap superuser: in template1 of a new cluster, of which
--- every other database is a copy, and once in each database of a cluster that was made
--- without it.  A statement ends with a semicolon and an empty line.
+-- Run in the database that all others are copies of, and once in each database of a managed
+-- cluster that was made without it.
 
 -- The scripts of trusted extensions run as superuser for whoever owns a database.  Here a
 -- privilege cannot stop that: the owner of a database grants itself what it likes.
 CREATE SCHEMA IF NOT EXISTS privileged;
 
-ALTER SCHEMA privileged OWNER TO cloister_bootstrap;
+ALTER SCHEMA privileged OWNER TO CURRENT_USER;
 
 CREATE OR REPLACE FUNCTION privileged.refuse_extension() RETURNS event_trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -15,7 +14,7 @@ BEGIN
 END
 $$;
 
-ALTER FUNCTION privileged.refuse_extension() OWNER TO cloister_bootstrap;
+ALTER FUNCTION privileged.refuse_extension() OWNER TO CURRENT_USER;
 
 DROP EVENT TRIGGER IF EXISTS refuse_extension;
 

@@ -1,17 +1,7 @@
--- Run at every start, in single-user mode as the bootstrap superuser, in the control
--- database: puts roles, database access and the one privileged function back into the
--- state that this release expects.  A statement ends with a semicolon and an empty line.
+-- Run in the control database: puts its privileges and the privileged functions into the
+-- state that this release expects.
 
-ALTER ROLE cloister_bootstrap NOLOGIN;
-
-ALTER ROLE cloister_owner LOGIN NOSUPERUSER CREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS;
-
-ALTER ROLE cloister_runtime NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS;
-
-REVOKE ALL ON DATABASE cloister, postgres, template1, template0 FROM PUBLIC;
-
--- A database that is copied from this one would lack what template1 has.
-UPDATE pg_database SET datistemplate = false WHERE datname = 'template0' AND datistemplate;
+REVOKE ALL ON DATABASE cloister FROM PUBLIC;
 
 GRANT CONNECT ON DATABASE cloister TO cloister_owner;
 
@@ -19,9 +9,16 @@ CREATE SCHEMA IF NOT EXISTS control AUTHORIZATION cloister_owner;
 
 CREATE SCHEMA IF NOT EXISTS privileged;
 
+ALTER SCHEMA privileged OWNER TO CURRENT_USER;
+
 REVOKE ALL ON SCHEMA privileged FROM PUBLIC;
 
 GRANT USAGE ON SCHEMA privileged TO cloister_owner;
+
+-- Which state this is.  It grows with each change of this folder or of sql/external that a
+-- daemon cannot do without, which then asks for it by that number (daemon/store/external.h).
+CREATE OR REPLACE FUNCTION privileged.release() RETURNS integer
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS 'SELECT 1';
 
 -- The one thing the server may have done with superuser powers: a login role for a
 -- tenant.  The argument is a UUID, so no text of the caller reaches the statement, and
@@ -47,6 +44,19 @@ BEGIN
 END
 $$;
 
+-- The same with a password, of which only what proves it comes here (RFC 5803).  None of its
+-- letters could end a literal, and it is quoted all the same.
+CREATE OR REPLACE FUNCTION privileged.make_tenant_role(tenant uuid, verifier text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF verifier IS NULL OR verifier !~ '^SCRAM-SHA-256\$[1-9][0-9]{0,6}:[A-Za-z0-9+/]{22}==\$[A-Za-z0-9+/]{43}=:[A-Za-z0-9+/]{43}=$' THEN
+		RAISE EXCEPTION 'a SCRAM verifier is needed';
+	END IF;
+	PERFORM privileged.make_tenant_role(tenant);
+	EXECUTE format('ALTER ROLE %I PASSWORD %L', 'cr_' || replace(tenant::text, '-', ''), verifier);
+END
+$$;
+
 -- And its end.  A role whose database exists is in use, so that this takes from a tenant
 -- nothing that the database's owner could not take as well.
 CREATE OR REPLACE FUNCTION privileged.drop_tenant_role(tenant uuid) RETURNS void
@@ -67,15 +77,16 @@ BEGIN
 END
 $$;
 
-REVOKE ALL ON FUNCTION privileged.drop_tenant_role(uuid) FROM PUBLIC;
+-- Whoever ran this for an earlier release may be superuser no more.
+ALTER FUNCTION privileged.release() OWNER TO CURRENT_USER;
 
-GRANT EXECUTE ON FUNCTION privileged.drop_tenant_role(uuid) TO cloister_owner;
+ALTER FUNCTION privileged.make_tenant_role(uuid) OWNER TO CURRENT_USER;
 
-REVOKE ALL ON FUNCTION privileged.make_tenant_role(uuid) FROM PUBLIC;
+ALTER FUNCTION privileged.make_tenant_role(uuid, text) OWNER TO CURRENT_USER;
 
-GRANT EXECUTE ON FUNCTION privileged.make_tenant_role(uuid) TO cloister_owner;
+ALTER FUNCTION privileged.drop_tenant_role(uuid) OWNER TO CURRENT_USER;
 
--- Where this database lacks the guard (3_guard.sql), others may, and get it: this one last, so
--- that an update that was broken off is done again.
-SELECT datname FROM pg_database WHERE datname ~ '^[a-z][a-z0-9_]*$' AND datname NOT IN ('template0', 'postgres') AND datconnlimit <> -2 AND NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'refuse_extension') ORDER BY datname = 'cloister', datname <> 'template1', datname;
+REVOKE ALL ON FUNCTION privileged.release(), privileged.make_tenant_role(uuid), privileged.make_tenant_role(uuid, text), privileged.drop_tenant_role(uuid) FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION privileged.release(), privileged.make_tenant_role(uuid), privileged.make_tenant_role(uuid, text), privileged.drop_tenant_role(uuid) TO cloister_owner;
 

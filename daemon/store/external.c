@@ -1,0 +1,163 @@
+/*
+ * Each check is one query with one answer: nothing, or what is wrong.  They ask the catalogs,
+ * which the owner can read and not change.
+ */
+#include "daemon/store/external.h"
+
+#include "common/attr.h"
+#include "daemon/store/store.h"
+
+#include <stdio.h>
+
+#define SCRIPT "as a superuser of that server, have psql run what cloisterd database-script prints"
+
+#define OUR_ROLES "('cloister_owner', 'cloister_runtime')"
+
+struct check {
+	const char *sql; /* one text: null = good, else it is named as what is wrong */
+	const char *wrong, *remedy;
+};
+
+/* -- of the server, and of the control database ----------------------------------------------- */
+
+static const struct check checks[] = {
+	{ "SELECT CASE WHEN current_setting('server_version_num')::int < 150000 "
+	  "THEN current_setting('server_version') END",
+	  "PostgreSQL is too old: version", "15 or later is needed" },
+	{ "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() OR "
+	  "current_setting('default_transaction_read_only')::bool THEN 'a standby' END",
+	  "the server takes no changes; perhaps it is", "name the one that is written to" },
+	{ "SELECT string_agg(rolname, ', ') FROM pg_catalog.pg_roles WHERE rolname IN " OUR_ROLES
+	  " AND (rolsuper OR rolcreaterole OR rolreplication OR rolbypassrls)",
+	  "SUPERUSER, CREATEROLE, REPLICATION or BYPASSRLS was given to", SCRIPT },
+	/* A superuser is a member of every role; the one of this name is a database's owner. */
+	{ "SELECT string_agg(g.rolname, ', ') FROM pg_catalog.pg_roles g, pg_catalog.pg_roles r "
+	  "WHERE r.rolname IN " OUR_ROLES " AND g.oid <> r.oid "
+	  "AND pg_catalog.pg_has_role(r.oid, g.oid, 'MEMBER') "
+	  "AND (g.rolsuper OR g.rolcreaterole OR g.rolreplication OR g.rolbypassrls "
+	  "OR g.rolname ~ '^pg_') AND g.rolname <> 'pg_database_owner'",
+	  "cloister_owner or cloister_runtime is a member of", "REVOKE that role from it" },
+	{ "SELECT CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_proc p "
+	  "JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
+	  "WHERE n.nspname = 'privileged' AND p.proname = 'release') THEN 'privileged.release()' END",
+	  "the server was not prepared for Cloister, or for an earlier release: there is no",
+	  SCRIPT },
+	{ "SELECT string_agg(DISTINCT r.rolname, ', ') FROM pg_catalog.pg_proc p "
+	  "JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
+	  "JOIN pg_catalog.pg_roles r ON r.oid IN (p.proowner, n.nspowner) "
+	  "WHERE n.nspname = 'privileged' AND NOT r.rolsuper",
+	  "the functions of schema privileged belong to", SCRIPT },
+	{ "SELECT CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_database "
+	  "WHERE datname = '" EXTERNAL_TEMPLATE "' AND datistemplate) THEN '" EXTERNAL_TEMPLATE
+	  "' END",
+	  "there is no template database", SCRIPT },
+	{ "SELECT string_agg(d.datname, ', ') FROM pg_catalog.pg_database d, "
+	  "pg_catalog.aclexplode(coalesce(d.datacl, pg_catalog.acldefault('d', d.datdba))) a "
+	  "WHERE d.datname IN ('cloister', '" EXTERNAL_TEMPLATE "') AND a.grantee = 0 "
+	  "AND a.privilege_type = 'CONNECT'",
+	  "PUBLIC may connect to database", SCRIPT },
+};
+
+/* -- of each database ------------------------------------------------------------------------ */
+
+static const struct check database_checks[] = {
+	{ "SELECT CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger t "
+	  "JOIN pg_catalog.pg_roles r ON r.oid = t.evtowner "
+	  "WHERE t.evtname = 'refuse_extension' AND t.evtevent = 'ddl_command_start' "
+	  "AND t.evtenabled IN ('O', 'A') AND r.rolsuper) "
+	  "OR coalesce(current_setting('event_triggers', true), 'on') <> 'on' "
+	  "THEN current_database() END",
+	  "the event trigger refuse_extension is missing or disabled in database",
+	  "as a superuser, ALTER EVENT TRIGGER refuse_extension ENABLE there, or drop that "
+	  "database and restore it into a copy of " EXTERNAL_TEMPLATE },
+	{ "SELECT CASE WHEN pg_catalog.has_function_privilege('public', "
+	  "'pg_catalog.lo_creat(integer)', 'EXECUTE') THEN current_database() END",
+	  "PUBLIC may make large objects in database",
+	  "as a superuser, REVOKE ALL ON FUNCTION lo_creat(integer) FROM PUBLIC there" },
+	{ "SELECT CASE WHEN pg_catalog.has_database_privilege('public', current_database(), "
+	  "'CONNECT') THEN current_database() END",
+	  "PUBLIC may connect to database", "REVOKE ALL ON that DATABASE FROM PUBLIC" },
+};
+
+static int run(struct pg *pg, const struct check *check, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	char what[128] = "";
+
+	if (pg_query(pg, check->sql, PG_NO_PARAMS, &rows, e) < 0)
+		return -1;
+	if (pg_rows_count(rows) == 1 && pg_null(rows, 0, 0))
+		return 0;
+	if (pg_rows_count(rows) == 1)
+		pg_get_text(rows, 0, 0, what, sizeof(what));
+	return err_set(e, STORE_UNFIT, "%s %s; %s", check->wrong, what, check->remedy);
+}
+
+static int run_all(struct pg *pg, const struct check *list, size_t n, struct err *e)
+{
+	for (size_t i = 0; i < n; i++)
+		if (run(pg, &list[i], e) < 0)
+			return -1;
+	return 0;
+}
+
+static int check_release(struct pg *pg, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	int64_t release;
+
+	if (pg_query(pg, "SELECT privileged.release()", PG_NO_PARAMS, &rows, e) < 0)
+		return -1;
+	release = pg_get_int(rows, 0, 0);
+	if (pg_rows_check(rows, "release of the script", e) < 0)
+		return -1;
+	if (release < EXTERNAL_RELEASE)
+		return err_set(
+			e, STORE_UNFIT,
+			"the server was prepared for an earlier release of Cloister (%d, and "
+			"this one needs %d); " SCRIPT,
+			(int)release, EXTERNAL_RELEASE);
+	return 0;
+}
+
+int external_verify_tenant(struct pg *pg, struct err *e)
+{
+	return run_all(pg, database_checks, ARRAY_LEN(database_checks), e);
+}
+
+int external_verify(struct pg *pg, struct err *e)
+{
+	if (run_all(pg, checks, ARRAY_LEN(checks), e) < 0 || check_release(pg, e) < 0)
+		return -1;
+	return external_verify_tenant(pg, e);
+}
+
+int external_describe(struct pg *pg, char *ret_text, size_t size, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+
+	if (pg_query(pg,
+	             "SELECT 'PostgreSQL ' || current_setting('server_version') || "
+	             "', prepared for Cloister (' || privileged.release() || ')'",
+	             PG_NO_PARAMS, &rows, e) < 0)
+		return -1;
+	pg_get_text(rows, 0, 0, ret_text, size);
+	return pg_rows_check(rows, "version", e);
+}
+
+int external_unreached(struct err *e)
+{
+	char text[sizeof(e->text)];
+
+	(void)snprintf(text, sizeof(text), "%s", e->text);
+	if (e->code == STORE_UNFIT)
+		return err_set(e, e->code,
+		               "%.260s; see that the server was prepared (cloisterd "
+		               "database-script), and that the file of --database-url-file has the "
+		               "password that \\password cloister_owner has set",
+		               text);
+	return err_set(e, e->code,
+	               "%.300s; see that the server of --database-url-file runs and lets "
+	               "this machine in (pg_hba.conf)",
+	               text);
+}
