@@ -283,6 +283,8 @@ static int serve(struct options *o)
 static int doctor(struct options *o)
 {
 	struct doctor_conf conf = { .tenants = o->tenants };
+	struct database_url database;
+	char state[PATH_MAX];
 	struct err e = ERR_INIT;
 
 	if (raise_descriptor_limit(&e) < 0)
@@ -290,6 +292,12 @@ static int doctor(struct options *o)
 	settle_programs(o);
 	conf.serve = launcher_of(o);
 	log_setup("cloisterd", o->log_level == LOG_DEBUG ? LOG_DEBUG : LOG_ERROR);
+	if (o->database_url_file) {
+		conf.database = &database;
+		if (state_canonical(o->state, state, &conf.database_fault) == 0)
+			(void)!operator_database_url(o, state, NULL, &database,
+			                             &conf.database_fault);
+	}
 	return doctor_run(&conf);
 }
 

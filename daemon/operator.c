@@ -73,8 +73,8 @@ static int check_socket_dir(const struct database_url *url, struct err *e)
 	return 0;
 }
 
-int operator_database_url(const struct options *o, const char *state_dir,
-                          const struct registry *r, struct database_url *ret, struct err *e)
+int operator_database_url(const struct options *o, const char *state_dir, const struct registry *r,
+                          struct database_url *ret, struct err *e)
 {
 	auto_free char *path = NULL;
 	int rc = trusted_canonical(o->database_url_file, &path, e);

@@ -19,8 +19,7 @@ int operator_token(const struct options *o, const char *state_dir, const struct 
  * else reads it, and it lies outside of the same places.  Without a registry only the state
  * directory is looked at.
  */
-int operator_database_url(const struct options *o, const char *state_dir,
-                          const struct registry *r, struct database_url *ret, struct err *e)
-	must_check;
+int operator_database_url(const struct options *o, const char *state_dir, const struct registry *r,
+                          struct database_url *ret, struct err *e) must_check;
 
 #endif

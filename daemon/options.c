@@ -572,8 +572,9 @@ static const struct option_row *find_row(const char *name, size_t len, enum comm
 
 static const char *command_name(enum command command)
 {
-	static const char *const names[] = { "",       "serve",  "check", "doctor", "reload",
-		                             "tenant", "status", "drain", "token",  "database-script", "version" };
+	static const char *const names[] = { "",       "serve",           "check",  "doctor",
+		                             "reload", "tenant",          "status", "drain",
+		                             "token",  "database-script", "version" };
 
 	return names[command];
 }
@@ -738,72 +739,71 @@ static void help_row(const struct option_row *row, bool required, FILE *out)
 	}
 }
 
+static const char *const usage[] = {
+	[COMMAND_NONE] = "usage: cloisterd COMMAND [OPTION...]\n\n"
+			 "  serve     run the service\n"
+			 "  check     validate a registry of tenants\n"
+			 "  doctor    examine this machine, with a sandbox of its own\n"
+			 "  reload    have a running service read its registry again\n"
+			 "  tenant    drop what is kept of a tenant\n"
+			 "  status    how a running service stands\n"
+			 "  drain     have a running service take no more work, and wait\n"
+			 "  token     draw a token, and its hash\n"
+			 "  database-script\n"
+			 "            print what prepares an external database\n"
+			 "  version   print the version\n\n"
+			 "cloisterd COMMAND --help lists the options of a command.\n",
+	[COMMAND_SERVE] = "usage: cloisterd serve --tenants FILE --state DIR --rootfs DIR "
+			  "[OPTION...]\n"
+			  "       cloisterd serve --workspace-root DIR --state DIR --rootfs DIR "
+			  "[OPTION...]\n\n"
+			  "Runs the service in the foreground until TERM or INT.\n",
+	[COMMAND_CHECK] =
+		"usage: cloisterd check FILE [--state DIR] [--models FILE] [--mcp FILE]\n\n"
+		"Validates a registry of tenants, models and MCP servers, as serve does, and "
+		"prints every fault.\nExit status: 0 without a fault, 1 with any.\n",
+	[COMMAND_DOCTOR] = "usage: cloisterd doctor --tenants FILE --state DIR --rootfs DIR "
+			   "[OPTION...]\n\n"
+			   "Examines whether serve would work here with the same options, and "
+			   "boots a sandbox\nof its own for it.  A running service is not "
+			   "disturbed.  One line a check: ok,\nfailed or n/a.  Exit status: 0 "
+			   "when nothing failed, 1 otherwise.\n",
+	[COMMAND_RELOAD] =
+		"usage: cloisterd reload --state DIR\n\n"
+		"Has the service that runs on DIR read its registry again, as HUP does, and "
+		"waits.\nPrints every fault; with any, the registry in force stays.  Exit "
+		"status: 0 when the\nnew one is in force, 1 otherwise.\n",
+	[COMMAND_TENANT] =
+		"usage: cloisterd tenant purge ID --state DIR\n\n"
+		"Has the service that runs on DIR drop the database and the guest state of a "
+		"tenant\nthat the registry in force does not declare.  Its workspace is not "
+		"touched.\nExit status: 0 when nothing is left, 1 otherwise.\n",
+	[COMMAND_STATUS] =
+		"usage: cloisterd status --state DIR [--json]\n\n"
+		"Says how the service that runs on DIR stands: tenants, sandboxes, turns, "
+		"streams,\nconnections to the database, and the last errors of its log.\n",
+	[COMMAND_DRAIN] =
+		"usage: cloisterd drain --state DIR\n\n"
+		"Has the service that runs on DIR take no more work (503 server_stopping, also "
+		"from\n/readyz), and waits until no turn runs.  What is queued goes on after "
+		"the next start,\nwhich alone ends the drain.  Exit status: 0 when nothing "
+		"runs.  An end of this\ncommand takes nothing back.\n",
+	[COMMAND_TOKEN] =
+		"usage: cloisterd token new [--tenant NAME]\n\n"
+		"Draws a token of 256 random bits and prints it, once, with the hash that is "
+		"declared\nin its place.  Nothing is stored.\n",
+	[COMMAND_DATABASE_SCRIPT] =
+		"usage: cloisterd database-script\n\n"
+		"Prints the SQL that prepares a PostgreSQL server for --database-url-file.  A "
+		"superuser\nof that server has psql run it, once and again after each release "
+		"that asks for it:\n\n"
+		"    cloisterd database-script | psql -X -d postgres\n\n"
+		"It makes two roles and two databases, and changes nothing of another one.\n",
+	[COMMAND_VERSION] = "usage: cloisterd version\n",
+};
+
 void options_help(enum command topic, FILE *out)
 {
-	static const char *const usage[] = {
-		[COMMAND_NONE] = "usage: cloisterd COMMAND [OPTION...]\n\n"
-				 "  serve     run the service\n"
-				 "  check     validate a registry of tenants\n"
-				 "  doctor    examine this machine, with a sandbox of its own\n"
-				 "  reload    have a running service read its registry again\n"
-				 "  tenant    drop what is kept of a tenant\n"
-				 "  status    how a running service stands\n"
-				 "  drain     have a running service take no more work, and wait\n"
-				 "  token     draw a token, and its hash\n"
-				 "  database-script\n"
-				 "            print what prepares an external database\n"
-				 "  version   print the version\n\n"
-				 "cloisterd COMMAND --help lists the options of a command.\n",
-		[COMMAND_SERVE] =
-			"usage: cloisterd serve --tenants FILE --state DIR --rootfs DIR "
-			"[OPTION...]\n"
-			"       cloisterd serve --workspace-root DIR --state DIR --rootfs DIR "
-			"[OPTION...]\n\n"
-			"Runs the service in the foreground until TERM or INT.\n",
-		[COMMAND_CHECK] =
-			"usage: cloisterd check FILE [--state DIR] [--models FILE] [--mcp FILE]\n\n"
-			"Validates a registry of tenants, models and MCP servers, as serve does, and "
-			"prints every fault.\nExit status: 0 without a fault, 1 with any.\n",
-		[COMMAND_DOCTOR] =
-			"usage: cloisterd doctor --tenants FILE --state DIR --rootfs DIR "
-			"[OPTION...]\n\n"
-			"Examines whether serve would work here with the same options, and "
-			"boots a sandbox\nof its own for it.  A running service is not "
-			"disturbed.  One line a check: ok,\nfailed or n/a.  Exit status: 0 "
-			"when nothing failed, 1 otherwise.\n",
-		[COMMAND_RELOAD] =
-			"usage: cloisterd reload --state DIR\n\n"
-			"Has the service that runs on DIR read its registry again, as HUP does, and "
-			"waits.\nPrints every fault; with any, the registry in force stays.  Exit "
-			"status: 0 when the\nnew one is in force, 1 otherwise.\n",
-		[COMMAND_TENANT] =
-			"usage: cloisterd tenant purge ID --state DIR\n\n"
-			"Has the service that runs on DIR drop the database and the guest state of a "
-			"tenant\nthat the registry in force does not declare.  Its workspace is not "
-			"touched.\nExit status: 0 when nothing is left, 1 otherwise.\n",
-		[COMMAND_STATUS] =
-			"usage: cloisterd status --state DIR [--json]\n\n"
-			"Says how the service that runs on DIR stands: tenants, sandboxes, turns, "
-			"streams,\nconnections to the database, and the last errors of its log.\n",
-		[COMMAND_DRAIN] =
-			"usage: cloisterd drain --state DIR\n\n"
-			"Has the service that runs on DIR take no more work (503 server_stopping, also "
-			"from\n/readyz), and waits until no turn runs.  What is queued goes on after "
-			"the next start,\nwhich alone ends the drain.  Exit status: 0 when nothing "
-			"runs.  An end of this\ncommand takes nothing back.\n",
-		[COMMAND_TOKEN] =
-			"usage: cloisterd token new [--tenant NAME]\n\n"
-			"Draws a token of 256 random bits and prints it, once, with the hash that is "
-			"declared\nin its place.  Nothing is stored.\n",
-		[COMMAND_DATABASE_SCRIPT] =
-			"usage: cloisterd database-script\n\n"
-			"Prints the SQL that prepares a PostgreSQL server for --database-url-file.  A "
-			"superuser\nof that server has psql run it, once and again after each release "
-			"that asks for it:\n\n"
-			"    cloisterd database-script | psql -X -d postgres\n\n"
-			"It makes two roles and two databases, and changes nothing of another one.\n",
-		[COMMAND_VERSION] = "usage: cloisterd version\n",
-	};
 	bool any = false;
 
 	(void)fputs(usage[topic], out);

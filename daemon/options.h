@@ -52,8 +52,8 @@ struct options {
 	char *rootfs;
 	char *runsc;
 	char *slirp4netns;
-	char *postgres_bin; /* NULL: an external database; doctor: or none was found */
-	char *database_url_file;            /* NULL = the managed database */
+	char *postgres_bin;      /* NULL: an external database; doctor: or none was found */
+	char *database_url_file; /* NULL = the managed database */
 	struct option_list host_addresses;  /* IPv4 networks */
 	struct option_list workspace_roots; /* paths; any = local mode */
 	struct option_list cors_origins;

@@ -6,10 +6,10 @@
 #include "common/log.h"
 #include "daemon/api/api.h"
 #include "daemon/confine/confine.h"
-#include "daemon/database.h"
 #include "daemon/event/bus.h"
 #include "daemon/http/http.h"
 #include "daemon/launcher/message.h"
+#include "daemon/link/database.h"
 #include "daemon/mcp/session.h"
 #include "daemon/model/courier.h"
 #include "daemon/model/model.h"
@@ -341,8 +341,13 @@ int server_main(void *ctx, int launcher_sock, const char *database_socket_dir)
 	struct err e = ERR_INIT;
 	int rc;
 
-	s.database = (struct database){ s.conf->database, s.conf->state_dir, o->max_db_connections,
-		                        (enum confine_mode)o->confine, -1, -1, "" };
+	s.database = (struct database){ s.conf->database,
+		                        s.conf->state_dir,
+		                        o->max_db_connections,
+		                        (enum confine_mode)o->confine,
+		                        -1,
+		                        -1,
+		                        "" };
 	log_forget();
 	ignore_signals();
 	raise_descriptors();

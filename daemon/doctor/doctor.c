@@ -228,7 +228,7 @@ static void examine(struct doctor *d)
 		give_up(d->report, "needs a state directory");
 		return;
 	}
-	host_postgresql(d->report, serve, d->place);
+	host_postgresql(d->report, d->conf, d->place);
 	if (programs && fit)
 		check_sandbox(d);
 	give_up(d->report, "no sandbox, see above");

@@ -6,6 +6,7 @@
 #include "daemon/launcher/cluster_exec.h"
 #include "daemon/launcher/delegation.h"
 #include "daemon/launcher/preflight.h"
+#include "daemon/link/database.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -245,21 +246,45 @@ bool host_cgroup(struct report *r, bool service, char ret_dir[PATH_MAX])
 	return true;
 }
 
-void host_postgresql(struct report *r, const struct launcher_conf *conf, const char *place)
+static void examine_external(struct report *r, const struct doctor_conf *conf, const char *place)
 {
+	struct database d = { .url = conf->database,
+		              .state_dir = place,
+		              .connections = 1,
+		              .mode = CONFINE_ENFORCE,
+		              .aside = -1,
+		              .link = -1 };
+	struct err e = conf->database_fault;
+	char what[128];
+
+	if (e.code == 0 && database_put_aside(&d, &e) == 0 && database_link(&d, &e) == 0 &&
+	    database_take_back(&d, &e) == 0 && database_examine(&d, what, sizeof(what), &e) == 0)
+		report_ok(r, "postgresql", "%.200s port %u: %s", conf->database->host,
+		          conf->database->port, what);
+	else
+		report_failed(r, "postgresql", "%s", e.text);
+	database_release(&d);
+}
+
+void host_postgresql(struct report *r, const struct doctor_conf *conf, const char *place)
+{
+	const char *bin = conf->serve.postgres_bin;
 	struct cluster cluster;
 	struct err e = ERR_INIT;
 
-	if (!conf->postgres_bin) {
+	if (conf->database) {
+		examine_external(r, conf, place);
+		return;
+	}
+	if (!bin) {
 		report_failed(r, "postgresql",
 		              "none is installed; install the package postgresql, or name the "
 		              "directory of its programs with --postgres-bin");
 		return;
 	}
-	if (cluster_start(&cluster, place, conf->postgres_bin, CLUSTER_CONNECTIONS, &e) < 0 ||
+	if (cluster_start(&cluster, place, bin, CLUSTER_CONNECTIONS, &e) < 0 ||
 	    cluster_stop(&cluster, &e) < 0)
 		report_failed(r, "postgresql", "%s", e.text);
 	else
-		report_ok(r, "postgresql", "%s: a cluster was made, started and stopped",
-		          conf->postgres_bin);
+		report_ok(r, "postgresql", "%s: a cluster was made, started and stopped", bin);
 }

@@ -27,8 +27,8 @@ bool host_programs(struct report *r, const struct launcher_conf *conf, bool serv
 /* cgroup.  ret_dir: the unit's own, "" without.  False when the profile needs it. */
 bool host_cgroup(struct report *r, bool service, char ret_dir[PATH_MAX]);
 
-/* postgresql, with a cluster below place. */
-void host_postgresql(struct report *r, const struct launcher_conf *conf, const char *place);
+/* postgresql: a cluster is made below place, an external server looked at. */
+void host_postgresql(struct report *r, const struct doctor_conf *conf, const char *place);
 
 /* -- parts, for their tests ------------------------------------------------------------- */
 

@@ -36,10 +36,17 @@ const char *sql_managed_update(void)
 void sql_script(FILE *out)
 {
 	const char *const parts[] = {
-		embedded_external[0].text, sql_roles(),
-		embedded_external[1].text, sql_guard(),
-		sql_template(),            embedded_external[2].text,
-		sql_privileged(),          embedded_external[3].text,
+		embedded_external[0].text,
+		sql_roles(),
+		/* in the template */
+		embedded_external[1].text,
+		sql_guard(),
+		sql_template(),
+		/* in the control database */
+		embedded_external[2].text,
+		sql_guard(),
+		sql_privileged(),
+		embedded_external[3].text,
 	};
 
 	_Static_assert(ARRAY_LEN(embedded_external) == 4, "each has its place");

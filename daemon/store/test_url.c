@@ -173,11 +173,11 @@ static void ports(void **state)
 static const char *long_url(const char *head, size_t n, char c, const char *tail)
 {
 	static char text[2 * URL_MAX];
-	size_t len = strlen(head);
+	static char fill[URL_MAX + 1];
 
-	memcpy(text, head, len);
-	memset(text + len, c, n);
-	memcpy(text + len + n, tail, strlen(tail) + 1);
+	memset(fill, c, n);
+	fill[n] = '\0';
+	(void)snprintf(text, sizeof(text), "%s%s%s", head, fill, tail);
 	return text;
 }
 

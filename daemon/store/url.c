@@ -98,8 +98,11 @@ static int check_who(const struct parts *p, struct err *e)
 		               "digit as %%XX, and set the same in psql with \\password " USER);
 	if (strlen(p->password) > URL_PASSWORD_MAX)
 		return err_set(e, EINVAL, "the password is longer than %d bytes", URL_PASSWORD_MAX);
-	if (!p->host)
-		return err_set(e, EINVAL, "no host; write " FORM);
+	return 0;
+}
+
+static int check_host(const struct parts *p, struct err *e)
+{
 	if (strchr(p->host, ',') || (p->port && strchr(p->port, ',')))
 		return err_set(e, EINVAL, "more than one host; name the one that is written to");
 	return 0;
@@ -167,7 +170,11 @@ static int take_tcp(const struct parts *p, struct database_url *ret, struct err 
 
 static int judge(const struct parts *p, struct database_url *ret, struct err *e)
 {
-	if (check_who(p, e) < 0 || read_port(p->port, &ret->port, e) < 0)
+	if (check_who(p, e) < 0)
+		return -1;
+	if (!p->host)
+		return err_set(e, EINVAL, "no host; write " FORM);
+	if (check_host(p, e) < 0 || read_port(p->port, &ret->port, e) < 0)
 		return -1;
 	if ((p->host[0] == '/' ? take_socket : take_tcp)(p, ret, e) < 0)
 		return -1;

@@ -20,7 +20,7 @@ BEGIN;
 
 DO $$
 BEGIN
-	IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'refuse_extension') THEN
+	IF to_regnamespace('privileged') IS NULL THEN
 		RAISE EXCEPTION 'this script did not make database cloister; rename it';
 	END IF;
 END

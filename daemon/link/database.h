@@ -6,8 +6,8 @@
  * database is reached over TCP; the password is taken back; and once the server is confined,
  * the store is opened with it, and it is forgotten.
  */
-#ifndef DAEMON_DATABASE_H
-#define DAEMON_DATABASE_H
+#ifndef DAEMON_LINK_DATABASE_H
+#define DAEMON_LINK_DATABASE_H
 
 #include "daemon/confine/confine.h"
 #include "daemon/store/store.h"
@@ -18,9 +18,10 @@ struct database {
 	const char *state_dir;
 	unsigned int connections;
 	enum confine_mode mode;
-	int aside; /* holds the password; -1 = nothing does */
-	int link;  /* readable when there will be no link any more; -1 = none is needed */
-	char socket_dir[URL_SOCKET_MAX + 1];
+	int aside; /* from -1 on; holds the password; -1 = nothing does */
+	int link;  /* from -1 on; readable when there will be no link any more; -1 = none is needed
+	            */
+	char socket_dir[URL_HOST_MAX + 1];
 };
 
 int database_put_aside(struct database *d, struct err *e) must_check;
@@ -33,6 +34,9 @@ int database_take_back(struct database *d, struct err *e) must_check;
  */
 int database_open(struct database *d, struct store_conf *conf, int stop_fd, struct store **ret,
                   struct err *e) must_check;
+
+/* The same without the store: is the server there, and as it has to be?  ret_text: what it is. */
+int database_examine(struct database *d, char *ret_text, size_t size, struct err *e) must_check;
 
 void database_release(struct database *d);
 

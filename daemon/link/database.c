@@ -1,4 +1,4 @@
-#include "daemon/database.h"
+#include "daemon/link/database.h"
 
 #include "common/clock.h"
 #include "common/fd.h"
@@ -125,6 +125,12 @@ static int open_patiently(const struct store_conf *conf, int stop_fd, struct sto
 	return 0;
 }
 
+static struct store_external external_of(const struct database *d)
+{
+	return (struct store_external){ d->url->local ? d->url->port : LINK_PORT,
+		                        d->url->password };
+}
+
 int database_open(struct database *d, struct store_conf *conf, int stop_fd, struct store **ret,
                   struct err *e)
 {
@@ -133,12 +139,21 @@ int database_open(struct database *d, struct store_conf *conf, int stop_fd, stru
 
 	if (!d->url)
 		return store_open(conf, ret, e);
-	external = (struct store_external){ d->url->local ? d->url->port : LINK_PORT,
-		                            d->url->password };
+	external = external_of(d);
 	conf->socket_dir = d->socket_dir;
 	conf->external = &external;
 	rc = open_patiently(conf, stop_fd, ret, e);
 	conf->external = NULL;
+	url_wipe(d->url);
+	return rc;
+}
+
+int database_examine(struct database *d, char *ret_text, size_t size, struct err *e)
+{
+	const struct store_external external = external_of(d);
+	const struct store_conf conf = { .socket_dir = d->socket_dir, .external = &external };
+	int rc = store_examine(&conf, ret_text, size, e);
+
 	url_wipe(d->url);
 	return rc;
 }

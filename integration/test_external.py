@@ -1,0 +1,536 @@
+"""An external PostgreSQL (--database-url-file): its own cluster, which these tests make."""
+
+import hmac
+import json
+import os
+import pwd
+import re
+import signal
+import subprocess
+import threading
+import urllib.parse
+
+import pytest
+
+from daemon import AS_SERVICE, ENVIRONMENT, Daemon, write_file
+from test_database import FORBIDDEN, PERMISSION
+from world import eventually
+
+OWNER = "Geheim:4711/@%äß"
+PROGRAMS = "/usr/lib/postgresql/15/bin"
+AS_POSTGRES = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]
+PSQL = ["psql", "-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1"]
+PORT = 5499
+HBA = """local all postgres peer
+local all all scram-sha-256
+hostssl all all 127.0.0.1/32 scram-sha-256
+"""
+
+
+class Postgres:
+    """A cluster of somebody else's, with a socket and, over TLS, a port on loopback."""
+
+    def __init__(self, world):
+        self.world, self.process, self.password = world, None, OWNER
+        self.directory = world.new_directory()
+        user = pwd.getpwnam("postgres")
+        os.mkdir(self.directory, 0o755)
+        os.chown(self.directory, user.pw_uid, user.pw_gid)
+        self.data = f"{self.directory}/data"
+        self.command(f"{PROGRAMS}/initdb", "-D", self.data, "-U", "postgres", "-N", "--auth=reject")
+        self.add("postgresql.conf", f"""
+            port = {PORT}
+            listen_addresses = ''
+            unix_socket_directories = '{self.directory}'
+            fsync = off
+            log_statement = 'all'
+            """)
+        with open(f"{self.data}/pg_hba.conf", "w", encoding="ascii") as f:
+            f.write(HBA)
+        self.start()
+        self.prepare()
+        self.set_password(OWNER)
+
+    def add(self, name, text):
+        with open(f"{self.data}/{name}", "a", encoding="utf-8") as f:
+            f.write(text)
+
+    @staticmethod
+    def command(*words, text=None):
+        done = subprocess.run([*AS_POSTGRES, *words], input=text, capture_output=True, text=True,
+                              check=False, env=ENVIRONMENT, cwd="/")
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        return done.stdout.strip()
+
+    def start(self):
+        with open(f"{self.directory}/log", "ab") as log:
+            self.process = subprocess.Popen(
+                [*AS_POSTGRES, f"{PROGRAMS}/postgres", "-D", self.data], stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, cwd="/", env=ENVIRONMENT, start_new_session=True)
+        self.world.listeners.append(self.process.pid)
+        ready = [f"{PROGRAMS}/pg_isready", "-q", "-h", self.directory, "-p", str(PORT)]
+        eventually(lambda: subprocess.run(ready, check=False).returncode == 0, 30, "PostgreSQL")
+
+    def stop(self, sig=signal.SIGINT):
+        self.process.send_signal(sig)
+        self.process.wait(30)
+        self.world.listeners.remove(self.process.pid)
+
+    def psql(self, *more):
+        return [*PSQL, "-h", self.directory, "-p", str(PORT), *more]
+
+    def sql(self, statement, database="postgres"):
+        return self.command(*self.psql("-U", "postgres", "-d", database, "-f", "-"), text=statement)
+
+    def prepare(self):
+        script = subprocess.run([f"{self.world.programs}/cloisterd", "database-script"], check=True,
+                                capture_output=True, text=True).stdout
+        return self.sql(script)
+
+    def set_password(self, password):
+        self.password = password
+        self.sql(f"ALTER ROLE cloister_owner PASSWORD '{password}'")
+
+    def run_as(self, user, password, database, statement):
+        """(exit status, output, error) of what a role with its password asks for."""
+        done = subprocess.run(
+            self.psql("-U", user, "-d", database, "-c", statement), capture_output=True, text=True,
+            check=False, cwd="/", env={**ENVIRONMENT, "PGPASSWORD": password})
+        return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+    def tenant_password(self, role):
+        key = hmac.digest(self.password.encode(), b"cloister: passwords of tenant roles, 1", "sha256")
+        return hmac.digest(key, role.encode(), "sha256").hex()
+
+    def url(self, password=None, port=PORT):
+        secret = urllib.parse.quote(password or self.password, safe="")
+        return f"postgresql://cloister_owner:{secret}@/cloister?host={self.directory}&port={port}"
+
+
+@pytest.fixture(scope="module")
+def server(world):
+    made = Postgres(world)
+    yield made
+    made.stop(signal.SIGQUIT)
+
+
+def with_url(daemon, url):
+    path = f"{daemon.var}/database-url"
+    write_file(path, url + "\n")
+    daemon.options.append(f"--database-url-file={path}")
+    return daemon
+
+
+@pytest.fixture
+def external(make_daemon, server):
+    return with_url(make_daemon(), server.url())
+
+
+@pytest.fixture(scope="module")
+def unreached(world, server):
+    """A daemon that waits for a server which is not there, while other tests run."""
+    daemon = with_url(Daemon(world), server.url(port=PORT + 1))
+    daemon.spawn(daemon.command())
+    yield daemon
+    daemon.kill()
+
+
+@pytest.fixture(autouse=True)
+def early(unreached):
+    """It begins to wait with the first test."""
+
+
+def names(daemon, tenant):
+    number = daemon.tenants[tenant].id.replace("-", "")
+    return f"cr_{number}", f"ct_{number}"
+
+
+def reload(daemon):
+    subprocess.run([*AS_SERVICE, f"{daemon.world.programs}/cloisterd", "reload", "--state",
+                    daemon.state], check=True, capture_output=True, env=ENVIRONMENT)
+
+
+# --- a life --------------------------------------------------------------------------------------
+
+
+def test_the_script_may_run_again(server):
+    """And changes nothing then, of no database."""
+
+    def everything():
+        dump = server.command(f"{PROGRAMS}/pg_dumpall", "-h", server.directory, "-p", str(PORT),
+                              "-U", "postgres", "-s", "--no-role-passwords")
+        return [re.sub(r"^\\(un)?restrict .*$", "", dump, flags=re.M),  # another word each time
+                server.sql("SELECT datname, datistemplate, datallowconn, datacl FROM pg_database "
+                           "ORDER BY 1")]
+
+    before = everything()
+    assert "refuse_extension" in before[0] and "cloister_template|t|f" in before[1]
+    server.prepare()
+    assert everything() == before
+
+
+def test_turns_run_and_sessions_stay(server, external):
+    external.start()
+    assert "cloisterd" in server.sql("SELECT DISTINCT application_name FROM pg_stat_activity "
+                                     "WHERE datname = 'cloister'")
+    client = external.client("acme")
+    session = client.session()
+    assert client.run(session, "one").status == "completed"
+    assert external.stop() == 0
+    assert not os.path.exists(f"{external.state}/pg")
+    external.start()
+    again = external.client("acme")
+    assert again.call("GET", f"/v1/sessions/{session}")["id"] == session
+    assert again.run(session, "two").status == "completed"
+    role, database = names(external, "acme")
+    assert server.sql("SELECT count(*) FROM app.turn", database) == "2"
+    assert server.sql(f"SELECT rolpassword FROM pg_authid WHERE rolname = '{role}'").startswith(
+        "SCRAM-SHA-256$")
+    assert external.stop() == 0
+
+
+def test_nobody_reaches_another(server, external):
+    external.start()
+    for name in ("acme", "globex"):
+        client = external.client(name)
+        client.run(client.session(), f"a row of {name}")
+    (role, own), (_, other) = names(external, "acme"), names(external, "globex")
+    secret = server.tenant_password(role)
+    assert server.run_as(role, secret, own, "SELECT count(*) FROM app.turn")[:2] == (0, "1")
+    for database in (other, "cloister", "cloister_template"):
+        code, _, error = server.run_as(role, secret, database, "SELECT 1")
+        assert code != 0 and ("permission denied" in error or "not currently accepting" in error)
+    assert "password authentication failed" in server.run_as(role, OWNER, own, "SELECT 1")[2]
+    other_role = names(external, "globex")[0]
+    assert "password authentication failed" in server.run_as(other_role, secret, other,
+                                                             "SELECT 1")[2]
+    assert external.stop() == 0
+
+
+def what_is_allowed(server, user, password, database, statements):
+    """Runs each statement in one session; the names of those that went through, and all errors."""
+    script = "\\set ON_ERROR_STOP off\n" + "".join(
+        f"{statement};\n\\echo {number} :ERROR :LAST_ERROR_MESSAGE\n"
+        for number, statement in enumerate(statements.values()))
+    done = subprocess.run(
+        server.psql("-U", user, "-d", database, "-f", "-"), input=script, capture_output=True,
+        text=True, check=False, cwd="/", env={**ENVIRONMENT, "PGPASSWORD": password})
+    rows = re.findall("^([0-9]+) (true|false) ?(.*)$", done.stdout, re.M)
+    assert [int(number) for number, *_ in rows] == list(range(len(statements))), done
+    said = dict(zip(statements, ((error, text) for _, error, text in rows), strict=True))
+    return [name for name in said if said[name][0] == "false"], \
+        {name: text for name, (_, text) in said.items()}
+
+
+def test_what_no_connection_may_do(server, external):
+    """What none of the managed cluster may.  But a server that is not Cloister's alone has a
+    template0 (docs/architecture.md)."""
+    external.start()
+    external.client("acme").session()
+    assert external.stop() == 0
+    role, own = names(external, "acme")
+    canary = f"{server.directory}/canary"
+    places = {"control": ("cloister_owner", server.password, "cloister"),
+              "app": ("cloister_owner", server.password, own),
+              "tenant": (role, server.tenant_password(role), own)}
+    for place, who in places.items():
+        statements = {what: statement.format(canary=canary, schema="app" if place != "control"
+                                             else "control")
+                      for what, statement in FORBIDDEN.items()
+                      if what != "a copy of what was never locked"}
+        allowed, errors = what_is_allowed(server, *who, statements)
+        assert not allowed, place
+        assert not os.path.exists(canary)
+        for what, error in errors.items():
+            assert any(word in error for word in PERMISSION), (place, what, error)
+
+
+@pytest.mark.parametrize("verifier", [
+    "NULL", "''", "'x'", "'SCRAM-SHA-256$4096:AAAA$AAAA:AAAA'",
+    "'SCRAM-SHA-256$4096:' || repeat('A', 22) || '==$' || repeat('A', 43) || '=:' || "
+    "repeat('A', 43) || '=''; DROP ROLE cloister_runtime'",
+    "'SCRAM-SHA-256$0:' || repeat('A', 22) || '==$' || repeat('A', 43) || '=:' || "
+    "repeat('A', 43) || '='",
+    "'md5' || repeat('a', 32)"])
+def test_what_is_no_verifier(server, verifier):
+    code, _, error = server.run_as(
+        "cloister_owner", server.password, "cloister", "SELECT privileged.make_tenant_role("
+        f"'00000000-0000-7000-8000-0000000000fe', {verifier})")
+    assert code != 0 and "a SCRAM verifier is needed" in error, error
+    assert server.sql("SELECT count(*) FROM pg_roles WHERE rolname ~ '00fe$'") == "0"
+
+
+def test_purge_leaves_nothing(server, external):
+    external.start()
+    client = external.client("globex")
+    client.run(client.session(), "a row")
+    role, database = names(external, "globex")
+    gone = external.tenants.pop("globex")
+    external.write_registry({"version": 1, "tenants": [t.entry() for t in external.tenants.values()]})
+    reload(external)
+    subprocess.run([f"{external.world.programs}/cloisterd", "tenant", "purge", gone.id, "--state",
+                    external.state], check=True, capture_output=True, env=ENVIRONMENT)
+    assert server.sql(f"SELECT (SELECT count(*) FROM pg_database WHERE datname = '{database}') + "
+                      f"(SELECT count(*) FROM pg_roles WHERE rolname = '{role}')") == "0"
+    assert external.stop() == 0
+
+
+def test_the_server_is_restarted_under_load(server, external):
+    external.start()
+    kept, faults, over = [], [], threading.Event()
+    external.client("acme").session()
+
+    def load():
+        client = external.client("acme")
+        while not over.is_set():
+            answer = client.request("POST", "/v1/sessions", {})
+            if answer.status == 201:
+                kept.append(answer.json["id"])
+            elif (answer.status, answer.code) != (503, "store_unavailable"):
+                faults.append(answer)
+
+    def ready():
+        return external.client().request("GET", "/readyz").status
+
+    threads = [threading.Thread(target=load) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        eventually(lambda: len(kept) > 10, 20, "sessions are made")
+        server.stop()
+        eventually(lambda: ready() == 503, 20, "it is not ready without a database")
+        server.start()
+        eventually(lambda: ready() == 200, 30, "it is ready again")
+        before = len(kept)
+        eventually(lambda: len(kept) > before + 10, 20, "sessions are made again")
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert not faults
+    client = external.client("acme")
+    for session in kept:
+        client.call("GET", f"/v1/sessions/{session}")
+    assert external.stop() == 0
+
+
+def test_another_password_heals_with_a_restart(server, external):
+    external.start()
+    client = external.client("acme")
+    client.run(client.session(), "a row")
+    assert external.stop() == 0
+    try:
+        server.set_password("another-Password-1")
+        code, lines = external.fail()
+        assert code == 1 and any("password authentication failed" in line for line in lines)
+        write_file(f"{external.var}/database-url", server.url())
+        external.start()
+        client = external.client("acme")
+        assert client.run(client.session(), "a row").status == "completed"
+        assert external.stop() == 0
+    finally:
+        server.set_password(OWNER)
+
+
+def test_a_tenants_database_that_lost_its_guard(server, external):
+    """That tenant is served no more, and another one is."""
+    external.start()
+    client = external.client("acme")
+    client.session()
+    assert external.stop() == 0
+    server.sql("ALTER EVENT TRIGGER refuse_extension DISABLE", names(external, "acme")[1])
+    external.start()
+    external.client("acme").call("POST", "/v1/sessions", {}, 503, "store_unavailable")
+    assert external.client("globex").session()
+    assert "the event trigger refuse_extension is missing or disabled in database ct_" in \
+        external.log()
+    server.sql("ALTER EVENT TRIGGER refuse_extension ENABLE", names(external, "acme")[1])
+    assert external.client("acme").session()
+    assert external.stop() == 0
+
+
+# --- what is refused at start ----------------------------------------------------------------------
+
+BROKEN = {  # database, how, and what is said; the script repairs it where nothing else is named
+    "another superuser": ("postgres", "ALTER ROLE cloister_owner SUPERUSER",
+                          "was given to cloister_owner", None),
+    "a maker of roles": ("postgres", "ALTER ROLE cloister_runtime CREATEROLE",
+                         "was given to cloister_runtime", None),
+    "a reader of files": ("postgres", "GRANT pg_read_server_files TO cloister_owner",
+                          "is a member of pg_read_server_files; REVOKE",
+                          "REVOKE pg_read_server_files FROM cloister_owner"),
+    "a member of the superuser": ("postgres", "GRANT postgres TO cloister_runtime",
+                                  "is a member of ", "REVOKE postgres FROM cloister_runtime"),
+    "never prepared": ("cloister", "DROP FUNCTION privileged.release()",
+                       "the server was not prepared for Cloister", None),
+    "no such role": ("postgres", "ALTER ROLE cloister_owner RENAME TO somebody",
+                     "see that the server was prepared (cloisterd database-script)",
+                     "ALTER ROLE somebody RENAME TO cloister_owner"),
+    "no such database": ("postgres", "ALTER DATABASE cloister RENAME TO cloisters",
+                         "see that the server was prepared (cloisterd database-script)",
+                         "ALTER DATABASE cloisters RENAME TO cloister"),
+    "prepared earlier": ("cloister", "CREATE OR REPLACE FUNCTION privileged.release() RETURNS "
+                         "integer LANGUAGE sql AS 'SELECT 0'",
+                         "was prepared for an earlier release of Cloister (0, and this one needs",
+                         None),
+    "functions of another's": ("cloister", "ALTER FUNCTION privileged.release() OWNER TO "
+                               "cloister_runtime",
+                               "schema privileged belong to cloister_runtime", None),
+    "extensions": ("cloister", "ALTER EVENT TRIGGER refuse_extension DISABLE",
+                   "refuse_extension is missing or disabled in database cloister", None),
+    "extensions in replicas": ("cloister", "ALTER EVENT TRIGGER refuse_extension ENABLE REPLICA",
+                               "refuse_extension is missing or disabled in database cloister", None),
+    "large objects": ("cloister", "GRANT EXECUTE ON FUNCTION lo_creat(integer) TO PUBLIC",
+                      "PUBLIC may make large objects in database cloister",
+                      "REVOKE ALL ON FUNCTION lo_creat(integer) FROM PUBLIC"),
+    "anybody": ("postgres", "GRANT CONNECT ON DATABASE cloister TO PUBLIC",
+                "PUBLIC may connect to database cloister", None),
+    "anybody in the template": ("postgres", "GRANT CONNECT ON DATABASE cloister_template TO PUBLIC",
+                                "PUBLIC may connect to database cloister_template", None),
+    "no template": ("postgres", "ALTER DATABASE cloister_template IS_TEMPLATE false",
+                    "there is no template database cloister_template", None),
+    "a standby": ("postgres", "ALTER DATABASE cloister SET default_transaction_read_only = on",
+                  "the server takes no changes",
+                  "ALTER DATABASE cloister RESET default_transaction_read_only"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_server_that_is_not_as_it_has_to_be(server, external, what):
+    database, how, said, repair = BROKEN[what]
+    server.sql(how, database)
+    try:
+        code, lines = external.fail()
+    finally:
+        if repair:
+            server.sql(repair, database)
+        else:
+            server.prepare()
+    assert code == 1 and any(said in line for line in lines), lines
+    assert not any("trying again" in line for line in lines), "to wait would change nothing"
+    assert not any(OWNER in line for line in lines)
+
+
+def test_it_is_as_it_has_to_be_again(external):
+    """After all that was broken and repaired."""
+    external.start()
+    assert external.client("acme").session()
+    assert external.stop() == 0
+
+
+@pytest.mark.parametrize("change,said", [
+    (lambda url: url.replace("cloister_owner", "postgres"), "the user must be cloister_owner"),
+    (lambda url: url + "\n" + url, "has more than one line"),
+    (lambda url: "x" * 4097, "4096"),
+    (lambda url: re.sub("host=[^&]*", "host=/tmp", url), "/tmp is open to all"),
+    (lambda url: re.sub("host=[^&]*", "host=/nonexistent", url), "/nonexistent: No such file"),
+])
+def test_a_url_that_is_refused(server, external, change, said):
+    write_file(f"{external.var}/database-url", change(server.url()))
+    code, lines = external.fail()
+    assert code == 2 and len(lines) == 1 and said in lines[0], lines
+    assert "--database-url-file" in lines[0] and "4711" not in lines[0]
+
+
+def test_a_file_that_others_read(external):
+    os.chmod(f"{external.var}/database-url", 0o640)
+    code, lines = external.fail()
+    assert code == 2 and "mode 0640, group or others can read it" in lines[0], lines
+
+
+def test_a_file_where_a_tenant_reads_it(server, external):
+    path = f"{external.tenants['acme'].workspace}/url"
+    write_file(path, server.url())
+    external.options[-1] = f"--database-url-file={path}"
+    code, lines = external.fail()
+    assert code == 2 and "lies inside the workspace of acme" in lines[0], lines
+
+
+def test_programs_of_postgresql_are_not_taken_as_well(external):
+    code, lines = external.fail(postgres_bin=PROGRAMS)
+    assert code == 2 and "--database-url-file and --postgres-bin exclude one another" in lines[0]
+
+
+def test_a_second_daemon_is_refused(server, external, make_daemon):
+    external.start()
+    other = with_url(make_daemon(), server.url())
+    code, lines = other.fail()
+    assert code == 1 and any("another cloisterd uses this database" in line for line in lines)
+    assert external.client("acme").session()
+    assert external.stop() == 0
+
+
+# --- the password ---------------------------------------------------------------------------------
+
+
+def memory_has(process, needle):
+    """Whether anything that a process may write to holds these bytes."""
+    with open(f"/proc/{process.pid}/maps", encoding="utf-8") as maps, \
+            open(f"/proc/{process.pid}/mem", "rb", 0) as mem:
+        for line in maps:
+            span, mode = line.split()[:2]
+            begin, end = (int(x, 16) for x in span.split("-"))
+            if "w" not in mode or line.rstrip().endswith("[vvar]"):
+                continue
+            mem.seek(begin)
+            try:
+                if needle in mem.read(end - begin):
+                    return True
+            except OSError:
+                continue
+    return False
+
+
+def test_the_password_is_where_it_is_needed(server, external):
+    external.start()
+    client = external.client("acme")
+    client.run(client.session(), "a row")
+    processes = [external.launcher(), *external.tree()]
+    holders = [p for p in processes if memory_has(p, OWNER.encode())]
+    assert [p.pid for p in holders] == [external.server().pid], holders
+    status = subprocess.run([f"{external.world.programs}/cloisterd", "status", "--json", "--state",
+                             external.state], check=True, capture_output=True, text=True).stdout
+    said = [status, json.dumps(client.call("GET", "/readyz")), external.log()]
+    for process in processes:
+        said += [process.read("cmdline"), process.read("environ")]
+    for word in (OWNER, urllib.parse.quote(OWNER, safe=""), server.tenant_password(
+            names(external, "acme")[0])):
+        assert not any(word in text for text in said)
+    assert external.stop() == 0
+
+
+# --- doctor, and the server that never came ------------------------------------------------------------
+
+
+def doctor(daemon, **changed):
+    command = daemon.command(**changed)
+    command[command.index("serve")] = "doctor"
+    done = subprocess.run([*AS_SERVICE, *command], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, cwd="/", env=ENVIRONMENT, timeout=120, check=False)
+    daemon.world.expect_nobody()
+    return done.returncode, re.search("^(ok|failed) +postgresql +(.*)$", done.stdout, re.M), \
+        done.stdout + done.stderr
+
+
+def test_the_doctor_looks_at_it(server, external):
+    missing = {"runner": "/nonexistent"}  # for there is no need of a sandbox
+    code, line, said = doctor(external, **missing)
+    assert line[1] == "ok" and "PostgreSQL 15" in line[2] and "prepared for Cloister" in line[2]
+    assert code == 1 and OWNER not in said
+    server.sql("ALTER ROLE cloister_owner CREATEROLE")
+    try:
+        assert "was given to cloister_owner" in doctor(external, **missing)[1][2]
+    finally:
+        server.prepare()
+    write_file(f"{external.var}/database-url", server.url("wrong"))
+    assert "password authentication failed" in doctor(external, **missing)[1][2]
+    write_file(f"{external.var}/database-url", "nonsense")
+    assert "is not a URL" in doctor(external, **missing)[1][2]
+
+
+def test_a_server_that_is_not_there(unreached):
+    code = unreached.process.wait(90)
+    log = unreached.log()
+    assert code == 1 and "trying again for 30 s" in log, log
+    assert "cannot open the database: " in log and "No such file or directory" in log
+    assert "see that the server of --database-url-file runs" in log
