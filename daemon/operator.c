@@ -5,6 +5,8 @@
 
 #include <errno.h>
 #include <sodium.h>
+#include <stdio.h>
+#include <string.h>
 
 static int check_place(const char *path, const char *state_dir, const struct registry *r,
                        struct err *e)
@@ -55,21 +57,31 @@ static int read_url(const char *path, struct database_url *ret, struct err *e)
 	return rc < 0 ? err_wrap(e, "%.200s", path) : 0;
 }
 
-/* Where a socket lies that anybody could make, anybody could be asked for the password. */
+/*
+ * Where a socket lies that anybody could make, anybody could be asked for the password.  The
+ * directory may come and go with PostgreSQL; then it is the one above that counts.
+ */
 static int check_socket_dir(const struct database_url *url, struct err *e)
 {
+	char dir[sizeof(url->host)];
 	struct stat st;
 
 	if (!url->local)
 		return 0;
-	if (stat(url->host, &st) < 0)
-		return err_errno(e, "the directory of the socket, %.100s", url->host);
+	(void)snprintf(dir, sizeof(dir), "%s", url->host);
+	while (stat(dir, &st) < 0) {
+		char *slash = strrchr(dir, '/');
+
+		if (errno != ENOENT)
+			return err_errno(e, "the directory of the socket, %.100s", dir);
+		*(slash == dir ? slash + 1 : slash) = '\0';
+	}
 	if (st.st_mode & S_IWOTH)
 		return err_set(e, EPERM,
 		               "%.100s is open to all, and so anybody could listen there in place "
 		               "of PostgreSQL; have it listen in a directory of its own "
 		               "(unix_socket_directories)",
-		               url->host);
+		               dir);
 	return 0;
 }
 

@@ -286,6 +286,33 @@ static void test_doctor(void **state)
 	refuse("extra: unexpected; see cloisterd doctor --help", "doctor", NEEDED, "extra");
 }
 
+/* Who runs the database is one of two. */
+static void test_external_database(void **state)
+{
+	auto_options struct options o = { .command = COMMAND_NONE };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(parse(&o, &e, "serve", "--tenants=/t.json", "--state=/s", "--rootfs=/r",
+	                       "--database-url-file", "/u"),
+	                 0);
+	assert_string_equal(o.database_url_file, "/u");
+	assert_null(o.postgres_bin);
+	options_release(&o);
+	assert_int_equal(parse(&o, &e, SERVE), 0);
+	assert_null(o.database_url_file);
+	options_release(&o);
+	assert_int_equal(parse(&o, &e, "database-script"), 0);
+	assert_int_equal(o.command, COMMAND_DATABASE_SCRIPT);
+	refuse("--database-url-file and --postgres-bin exclude one another: an external database "
+	       "is run by somebody else",
+	       SERVE, "--database-url-file=/u");
+	refuse("--database-url-file: no such option; see cloisterd check --help", "check",
+	       "/t.json", "--database-url-file=/u");
+	refuse("extra: unexpected; see cloisterd database-script --help", "database-script",
+	       "extra");
+}
+
 #define LOCAL \
 	"serve", "--workspace-root", "/w", "--state", "/s", "--rootfs", "/r", "--postgres-bin=/p"
 
@@ -768,6 +795,7 @@ int main(void)
 		cmocka_unit_test(test_service_boundary),
 		cmocka_unit_test(test_host_addresses),
 		cmocka_unit_test(test_doctor),
+		cmocka_unit_test(test_external_database),
 		cmocka_unit_test(test_local_mode),
 		cmocka_unit_test(test_local_mode_stays_here),
 		cmocka_unit_test(test_origins),

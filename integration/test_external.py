@@ -14,7 +14,7 @@ import pytest
 
 from daemon import AS_SERVICE, ENVIRONMENT, Daemon, write_file
 from test_database import FORBIDDEN, PERMISSION
-from world import eventually
+from world import descendants, eventually
 
 OWNER = "Geheim:4711/@%äß"
 PROGRAMS = "/usr/lib/postgresql/15/bin"
@@ -23,7 +23,7 @@ PSQL = ["psql", "-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1"]
 PORT = 5499
 HBA = """local all postgres peer
 local all all scram-sha-256
-hostssl all all 127.0.0.1/32 scram-sha-256
+hostssl all all 127.0.0.0/8 scram-sha-256
 """
 
 
@@ -37,10 +37,16 @@ class Postgres:
         os.mkdir(self.directory, 0o755)
         os.chown(self.directory, user.pw_uid, user.pw_gid)
         self.data = f"{self.directory}/data"
+        self.authority("other")
+        self.authority("ca")
+        self.certificate()
         self.command(f"{PROGRAMS}/initdb", "-D", self.data, "-U", "postgres", "-N", "--auth=reject")
         self.add("postgresql.conf", f"""
             port = {PORT}
-            listen_addresses = ''
+            listen_addresses = '127.0.0.1, 127.0.0.2'
+            ssl = on
+            ssl_cert_file = '{self.directory}/server.pem'
+            ssl_key_file = '{self.directory}/server.key'
             unix_socket_directories = '{self.directory}'
             fsync = off
             log_statement = 'all'
@@ -61,6 +67,25 @@ class Postgres:
                               check=False, env=ENVIRONMENT, cwd="/")
         assert done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout.strip()
+
+    def openssl(self, *words):
+        self.command("openssl", *words)
+
+    def authority(self, name):
+        self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                     "-days", "2", "-subj", f"/CN={name}", "-keyout", f"{self.directory}/{name}.key",
+                     "-out", f"{self.directory}/{name}.pem")
+
+    def certificate(self):
+        """For 127.0.0.1 and localhost, from the authority ca."""
+        with open(f"{self.directory}/names", "w", encoding="ascii") as f:
+            f.write("subjectAltName = DNS:localhost, IP:127.0.0.1\n")
+        place = f"{self.directory}/server"
+        self.openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                     "-subj", "/CN=database", "-keyout", f"{place}.key", "-out", f"{place}.csr")
+        self.openssl("x509", "-req", "-in", f"{place}.csr", "-CA", f"{self.directory}/ca.pem",
+                     "-CAkey", f"{self.directory}/ca.key", "-CAcreateserial", "-days", "2",
+                     "-extfile", f"{self.directory}/names", "-out", f"{place}.pem")
 
     def start(self):
         with open(f"{self.directory}/log", "ab") as log:
@@ -107,6 +132,12 @@ class Postgres:
         return f"postgresql://cloister_owner:{secret}@/cloister?host={self.directory}&port={port}"
 
 
+    def tcp(self, host="127.0.0.1", authority="ca"):
+        secret = urllib.parse.quote(self.password, safe="")
+        return (f"postgresql://cloister_owner:{secret}@{host}:{PORT}/cloister?sslmode=verify-full&"
+                f"sslrootcert={self.directory}/{authority}.pem")
+
+
 @pytest.fixture(scope="module")
 def server(world):
     made = Postgres(world)
@@ -126,18 +157,18 @@ def external(make_daemon, server):
     return with_url(make_daemon(), server.url())
 
 
-@pytest.fixture(scope="module")
-def unreached(world, server):
-    """A daemon that waits for a server which is not there, while other tests run."""
-    daemon = with_url(Daemon(world), server.url(port=PORT + 1))
-    daemon.spawn(daemon.command())
-    yield daemon
-    daemon.kill()
-
-
-@pytest.fixture(autouse=True)
-def early(unreached):
-    """It begins to wait with the first test."""
+@pytest.fixture(scope="module", autouse=True)
+def hopeless(world, server):
+    """Daemons that wait for a server in vain, while other tests run."""
+    urls = {"nowhere": server.url().replace(server.directory, "/nonexistent/one"),
+            "another authority": server.tcp(authority="other"),
+            "another name": server.tcp("127.0.0.2")}
+    daemons = {what: with_url(Daemon(world), url) for what, url in urls.items()}
+    for daemon in daemons.values():
+        daemon.spawn(daemon.command())
+    yield daemons
+    for daemon in daemons.values():
+        daemon.kill()
 
 
 def names(daemon, tenant):
@@ -423,7 +454,8 @@ def test_it_is_as_it_has_to_be_again(external):
     (lambda url: url + "\n" + url, "has more than one line"),
     (lambda url: "x" * 4097, "4096"),
     (lambda url: re.sub("host=[^&]*", "host=/tmp", url), "/tmp is open to all"),
-    (lambda url: re.sub("host=[^&]*", "host=/nonexistent", url), "/nonexistent: No such file"),
+    (lambda url: re.sub("host=[^&]*", "host=/tmp/nonexistent/one", url), "/tmp is open to all"),
+    (lambda url: re.sub("host=[^&]*", "host=/etc/passwd/x", url), "/etc/passwd/x: Not a directory"),
 ])
 def test_a_url_that_is_refused(server, external, change, said):
     write_file(f"{external.var}/database-url", change(server.url()))
@@ -499,6 +531,63 @@ def test_the_password_is_where_it_is_needed(server, external):
     assert external.stop() == 0
 
 
+# --- over TCP ---------------------------------------------------------------------------------------
+
+
+def link_processes(daemon):
+    """The keeper of the link, and the link."""
+    found = [p for p in descendants(daemon.server().pid) if p.name == "cloisterd"]
+    assert len(found) == 2, found
+    return found
+
+
+def test_over_tcp(server, make_daemon):
+    daemon = with_url(make_daemon(), server.tcp()).start()
+    client = daemon.client("acme")
+    session = client.session()
+    assert client.run(session, "one").status == "completed"
+    assert server.sql("SELECT bool_and(ssl) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) "
+                      "WHERE usename ~ '^c' AND client_addr IS NOT NULL") == "t"
+    assert server.sql("SELECT count(*) FROM pg_stat_activity WHERE usename ~ '^c' AND "
+                      "client_addr IS NULL") == "0"
+    assert os.stat(f"{daemon.state}/db").st_mode & 0o077 == 0
+    holders = [p.pid for p in [daemon.launcher(), *daemon.tree()] if memory_has(p, OWNER.encode())]
+    assert holders == [daemon.server().pid]
+    for process in link_processes(daemon):
+        assert not memory_has(process, OWNER.encode())
+    assert daemon.stop() == 0
+    daemon.start()
+    assert daemon.client("acme").run(session, "two").status == "completed"
+    assert daemon.stop() == 0
+
+
+def test_over_tcp_the_server_and_the_link_come_back(server, make_daemon):
+    daemon = with_url(make_daemon(), server.tcp("localhost")).start()
+    client = daemon.client("acme")
+    session = client.session()
+
+    def answer():
+        return daemon.client().request("GET", "/readyz").status
+
+    server.stop()
+    eventually(lambda: answer() == 503, 20, "it is not ready without a database")
+    assert client.request("POST", "/v1/sessions", {}).code == "store_unavailable"
+    server.start()
+    eventually(lambda: answer() == 200, 30, "it is ready again")
+    keeper = next(p for p in link_processes(daemon) if p.parent == daemon.server().pid)
+    link = next(p for p in link_processes(daemon) if p.parent == keeper.pid)
+    link.kill()
+    eventually(lambda: answer() == 200 and all(p.pid != link.pid for p in link_processes(daemon)), 30,
+               "another link")
+    assert client.run(session, "after").status == "completed"
+    assert daemon.stop() == 0
+
+
+def test_authorities_that_are_not_there(server, make_daemon):
+    code, lines = with_url(make_daemon(), server.tcp(authority="none")).fail()
+    assert code == 1 and any("none.pem: authorities for" in line for line in lines), lines
+
+
 # --- doctor, and the server that never came ------------------------------------------------------------
 
 
@@ -528,9 +617,14 @@ def test_the_doctor_looks_at_it(server, external):
     assert "is not a URL" in doctor(external, **missing)[1][2]
 
 
-def test_a_server_that_is_not_there(unreached):
-    code = unreached.process.wait(90)
-    log = unreached.log()
-    assert code == 1 and "trying again for 30 s" in log, log
-    assert "cannot open the database: " in log and "No such file or directory" in log
-    assert "see that the server of --database-url-file runs" in log
+@pytest.mark.parametrize("what,said", [
+    ("nowhere", "No such file or directory; see that PostgreSQL runs"),
+    ("another authority", "certificate of 127.0.0.1, port 5499: unable to get local issuer"),
+    ("another name", "certificate of 127.0.0.2, port 5499: IP address mismatch")])
+def test_it_waits_in_vain_and_says_for_what(hopeless, what, said):
+    daemon = hopeless[what]
+    code = daemon.process.wait(90)
+    log = daemon.log()
+    assert code == 1 and log.count("trying again for 30 s") == 1, log
+    assert "cannot open the database: " in log.splitlines()[-2] and said in log.splitlines()[-2], log
+    assert not any(word in log for word in (OWNER, urllib.parse.quote(OWNER, safe="")))

@@ -4,6 +4,7 @@
 #include "common/fd.h"
 #include "common/log.h"
 #include "daemon/launcher/cluster.h"
+#include "daemon/launcher/remedy.h"
 #include "daemon/link/link.h"
 
 #include <errno.h>
@@ -107,14 +108,24 @@ int database_link(struct database *d, struct err *e)
 
 /* -- the store ------------------------------------------------------------------------------ */
 
-static int open_patiently(const struct store_conf *conf, int stop_fd, struct store **ret,
-                          struct err *e)
+/* The link gives each of its errors a remedy by itself. */
+static int explain(const struct database *d, struct err *e)
+{
+	if (!d->url->local || e->code != STORE_UNAVAILABLE)
+		return -1;
+	return err_remedy(e, "see that PostgreSQL runs, and that it listens there "
+	                     "(unix_socket_directories)");
+}
+
+static int open_patiently(const struct database *d, const struct store_conf *conf, int stop_fd,
+                          struct store **ret, struct err *e)
 {
 	uint64_t deadline = clock_mono_ms() + PATIENCE_MS;
 	struct pollfd stop = { .fd = stop_fd, .events = POLLIN };
 	bool told = false;
 
 	while (store_open(conf, ret, e) < 0) {
+		(void)explain(d, e);
 		if (e->code != STORE_UNAVAILABLE || clock_left_ms(deadline) == 0 ||
 		    poll(&stop, 1, PAUSE_MS) > 0)
 			return -1;
@@ -142,7 +153,7 @@ int database_open(struct database *d, struct store_conf *conf, int stop_fd, stru
 	external = external_of(d);
 	conf->socket_dir = d->socket_dir;
 	conf->external = &external;
-	rc = open_patiently(conf, stop_fd, ret, e);
+	rc = open_patiently(d, conf, stop_fd, ret, e);
 	conf->external = NULL;
 	url_wipe(d->url);
 	return rc;
@@ -155,7 +166,7 @@ int database_examine(struct database *d, char *ret_text, size_t size, struct err
 	int rc = store_examine(&conf, ret_text, size, e);
 
 	url_wipe(d->url);
-	return rc;
+	return rc < 0 ? explain(d, e) : 0;
 }
 
 void database_release(struct database *d)

@@ -7,7 +7,7 @@
 #include "common/attr.h"
 #include "daemon/store/store.h"
 
-#include <stdio.h>
+#include <string.h>
 
 #define SCRIPT "as a superuser of that server, have psql run what cloisterd database-script prints"
 
@@ -145,19 +145,16 @@ int external_describe(struct pg *pg, char *ret_text, size_t size, struct err *e)
 	return pg_rows_check(rows, "version", e);
 }
 
-int external_unreached(struct err *e)
+int external_refused(struct err *e)
 {
 	char text[sizeof(e->text)];
 
-	(void)snprintf(text, sizeof(text), "%s", e->text);
-	if (e->code == STORE_UNFIT)
-		return err_set(e, e->code,
-		               "%.260s; see that the server was prepared (cloisterd "
-		               "database-script), and that the file of --database-url-file has the "
-		               "password that \\password cloister_owner has set",
-		               text);
+	if (e->code != STORE_UNFIT)
+		return -1;
+	memcpy(text, e->text, sizeof(text));
 	return err_set(e, e->code,
-	               "%.300s; see that the server of --database-url-file runs and lets "
-	               "this machine in (pg_hba.conf)",
+	               "%.260s; see that the server was prepared (cloisterd database-script), and "
+	               "that the file of --database-url-file has the password that \\password "
+	               "cloister_owner has set",
 	               text);
 }

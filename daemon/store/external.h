@@ -28,7 +28,7 @@ int external_verify_tenant(struct pg *pg, struct err *e) must_check;
 /* Which server it is, in a few words. */
 int external_describe(struct pg *pg, char *ret_text, size_t size, struct err *e) must_check;
 
-/* Add the remedy to a failure of pg_connect(); returns -1. */
-int external_unreached(struct err *e);
+/* Add the remedy when pg_connect() was let in by nobody there; returns -1. */
+int external_refused(struct err *e);
 
 #endif

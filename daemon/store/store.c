@@ -53,7 +53,7 @@ static int connect_guard(struct store *s, struct err *e)
 	pg_close(&s->guard);
 	if (pg_connect(&s->place, OWNER_ROLE, CONTROL_DATABASE, &s->guard, e) == 0)
 		return 0;
-	return s->secret ? external_unreached(e) : -1;
+	return s->secret ? external_refused(e) : -1;
 }
 
 static int open_guard(struct store *s, struct err *e)
