@@ -802,7 +802,9 @@ def test_every_option_of_the_daemon_is_one_of_the_module():
                                     'trustedProxies = [ "192.0.2.9" ]',
                                     'hostAddresses = [ "192.0.2.0/24" ]',
                                     'metricsTokenFile = "/etc/metrics"']))
-    command = evaluate(f"{machine(settings)}.service.ExecStart")
+    # Of two kinds of database a service has one.
+    command = evaluate(f"{machine(settings)}.service.ExecStart") + evaluate(
+        f"""{machine(cloister('database.urlFile = "/etc/database"'))}.service.ExecStart""")
     assert set(re.findall(r" --([a-z-]+)", command)) == known - NO_OPTION
     assert NO_OPTION < known and len(known) > 40
 
