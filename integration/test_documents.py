@@ -88,13 +88,30 @@ def test_the_examples_for_nixos_are_a_good_configuration():
         lines = lines.replace('id = "…"', f'id = "01980000-0000-7000-8000-00000000000{number}"', 1)
     lines = lines.replace('"…"', f'"{"5a" * 32}"')
     assert "…" not in lines
-    settings = ("({ pkgs, ... }: let cloister.packages.x86_64-linux.rootfs-nix = pkgs.writeText "
+    settings = ("({ config, pkgs, ... }: let cloister.packages.x86_64-linux.rootfs-nix = pkgs.writeText "
                 f'"rootfs" ""; in {lines})')
     made = evaluate(f"let m = {machine(settings)}; in {{ inherit (m) refused registry service machine; }}")
     assert made["refused"] == []
     assert [tenant["name"] for tenant in made["registry"]["tenants"]] == ["acme", "globex"]
     assert re.search(" --rootfs [^ ]*-rootfs ", made["service"]["ExecStart"])
     assert "cloister.example" in made["machine"]["nginx"]["virtualHosts"]
+    assert " --database-url-file " in made["service"]["ExecStart"]
+    assert "/run/postgresql" in made["service"]["BindReadOnlyPaths"]
+
+
+def test_the_command_lines_for_debian_are_the_units_with_more():
+    """Each replaces that of the unit, so it has what that has, and nothing that nobody knows."""
+    said = subprocess.run([f"{BUILD}/cloisterd", "serve", "--help"], capture_output=True, text=True, check=True).stdout
+    unit = re.search(r"^ExecStart=(.*)$", read("nix/cloister.service"), re.MULTILINE)[1].split()
+    lines = re.findall(r"^    ExecStart=(.+)$", read("docs/operate-debian.md"), re.MULTILINE)
+    assert len(lines) == 2
+    for line in lines:
+        words = line.split()
+        assert words[:2] == unit[:2]
+        assert set(re.findall(r" --[a-z-]+", line)) <= set(re.findall(r" --[a-z-]+", said)), line
+        given, own = (dict(zip(w[2::2], w[3::2], strict=True)) for w in (words, unit))
+        for option in ("--tenants", "--state", "--rootfs"):
+            assert given[option] == own[option], line
 
 
 def test_links_lead_somewhere():
