@@ -6,7 +6,8 @@
  * A change is four bytes: which answer, two of where in it, and the byte to put there; with the
  * highest bit of the first one set, the answer ends there.  Where the head of an attribute is,
  * the attribute becomes nobody's instead: libnftnl ends the program (exit(3)) when one has
- * another length than it knows.
+ * another length than it knows.  The name of an expression stays one: without it libnftnl reads
+ * from where nothing is, and the kernel names every expression.
  */
 #include "fuzz/fuzz.h"
 
@@ -289,12 +290,16 @@ static bool is_nest(struct bytes b)
 	return !b.len;
 }
 
-/* The attribute in whose head at is; NULL when it is in none, or not among these. */
-static const char *head_around(struct bytes all, const char *at)
+/*
+ * The attribute in whose head at is, and how many are around it; NULL when it is in none, or
+ * not among these.
+ */
+static const char *head_around(struct bytes all, const char *at, unsigned int *ret_around)
 {
 	struct bytes one;
 	unsigned int type;
 
+	*ret_around = 0;
 	while (next_attribute(&all, &type, &one)) {
 		const char *head = one.at - sizeof(struct nlattr);
 
@@ -305,8 +310,18 @@ static const char *head_around(struct bytes all, const char *at)
 		if (!is_nest(one))
 			return NULL;
 		all = one;
+		++*ret_around;
 	}
 	return NULL;
+}
+
+static bool is_name_of_expression(const struct nlmsghdr *h, const char *head, unsigned int around)
+{
+	struct nlattr a;
+
+	memcpy(&a, head, sizeof(a));
+	return (h->nlmsg_type & 0xff) == NFT_MSG_NEWRULE && around == 2 &&
+	       (a.nla_type & NLA_TYPE_MASK) == NFTA_EXPR_NAME;
 }
 
 static void change_byte(const struct answer *a, size_t at, uint8_t byte)
@@ -314,6 +329,7 @@ static void change_byte(const struct answer *a, size_t at, uint8_t byte)
 	static const unsigned char nobodys[] = { 0xff, 0x3f };
 	const size_t skipped = sizeof(struct nlmsghdr) + 4;
 	size_t begin = 0;
+	unsigned int around = 0;
 	struct nlmsghdr h;
 	const char *head;
 
@@ -327,7 +343,9 @@ static void change_byte(const struct answer *a, size_t at, uint8_t byte)
 	head = h.nlmsg_len < skipped ? NULL
 	                             : head_around((struct bytes){ a->data + begin + skipped,
 	                                                           h.nlmsg_len - skipped },
-	                                           a->data + at);
+	                                           a->data + at, &around);
+	if (head && is_name_of_expression(&h, head, around))
+		return;
 	if (head)
 		memcpy(a->data + (head - a->data) + 2, nobodys, sizeof(nobodys));
 	else

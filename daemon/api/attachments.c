@@ -104,14 +104,14 @@ static bool is_media_type(const struct json *v)
 	return second && first + 1 + second == len;
 }
 
-static const struct image_type *image_type(const char *mime, const struct attachment *a)
+static const struct image_type *image_type(const struct json *mime, const struct attachment *a)
 {
 	const struct image_type *found = NULL;
 
 	for (size_t i = 0; i < ARRAY_LEN(image_types); i++) {
 		const struct image_type *t = &image_types[i];
 
-		if (strcmp(t->mime, mime) != 0)
+		if (strlen(t->mime) != json_str_len(mime) || strcmp(t->mime, json_str(mime)) != 0)
 			continue;
 		if (!a)
 			return t;
@@ -215,14 +215,14 @@ static bool read_image(const struct reading *r, const char *path, const struct j
 	if (!read_fields(r, path, o, fields, ARRAY_LEN(fields), v))
 		return false;
 	json_path_field(at, sizeof(at), path, "mimeType");
-	if (!image_type(json_str(v[0]), NULL))
+	if (!image_type(v[0], NULL))
 		return invalid(r, at,
 		               "must be image/jpeg, image/png, image/gif, image/webp or "
 		               "image/bmp");
 	json_path_field(at, sizeof(at), path, "data");
 	if (!decode(r, at, v[1]))
 		return false;
-	type = image_type(json_str(v[0]), &r->to->v[r->to->count - 1]);
+	type = image_type(v[0], &r->to->v[r->to->count - 1]);
 	if (!type)
 		return invalid(r, at, "not an image of that type");
 	describe(r, "image", type->name, type->mime);

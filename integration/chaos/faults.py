@@ -223,15 +223,22 @@ class Hangups(Fault):
         names = ("launcher", "server", "keeper", "courier") if "server" in self.variant else \
             ("launcher",)
         found = [p for name in names for p in self.unit.named(name)]
+        if "broken" not in self.variant:
+            self.storm(found, lambda number: None)
+            return
         with self.chaos.registry_lock:
             good = self.chaos.registry()
-            for number in range(200):
-                if "broken" in self.variant:
-                    self.chaos.write_registry(good[:len(good) // 2] if number % 2 else good)
-                for process in found:
-                    send(process, signal.SIGHUP)
-                time.sleep(0.005)
+            half = good[:len(good) // 2]
+            self.storm(found, lambda number: self.chaos.write_registry(half if number % 2 else good))
             self.chaos.write_registry(good)
+
+    @staticmethod
+    def storm(processes, before):
+        for number in range(200):
+            before(number)
+            for process in processes:
+                send(process, signal.SIGHUP)
+            time.sleep(0.005)
 
 
 class Flood(Fault):

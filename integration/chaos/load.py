@@ -401,17 +401,16 @@ class Reloads:
     def both(self):
         """Away, and back: the gate is never closed while a tenant is missing."""
         for there in (False, True):
-            self.declare(there)
-            if self.reload():
-                self.judge(there)
+            # Nobody writes another one before this one is judged.
+            with self.chaos.registry_lock:
+                self.chaos.write_registry(
+                    self.chaos.registry(without=None if there else self.tenant))
+                if self.reload():
+                    self.judge(there)
         if self.chance.random() < 0.3:
             client = self.unit.client(self.tenant)
             with contextlib.suppress(OSError, http.client.HTTPException):
                 client.request("POST", "/v1/sessions", {"title": "passing by"})
-
-    def declare(self, there):
-        with self.chaos.registry_lock:
-            self.chaos.write_registry(self.chaos.registry(without=None if there else self.tenant))
 
     def reload(self):
         """True when it was taken; a daemon that is ending or broken may say no, for a while."""
