@@ -158,9 +158,14 @@ int keeper_start(const struct kept *kept, int *ret_sock, struct err *e)
 	else
 		rc = await_ready(kept, ready[0], e);
 	fd_close(&ready[0]);
-	if (rc < 0)
-		fd_close(&ends[0]);
-	else
+	if (rc == 0) {
 		*ret_sock = ends[0];
-	return rc;
+		return 0;
+	}
+	/* One that could not begin would not do better the next time, and nobody would hear of it.
+	 */
+	if (pid > 0 && kill(pid, SIGKILL) == 0)
+		(void)waitpid(pid, NULL, 0);
+	fd_close(&ends[0]);
+	return -1;
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define FIELDS "SFATAL%cVFATAL%cC%.5s%cM%s%c%c"
+#define FIELDS "SFATAL%cVFATAL%cC%.5s%cM%.499s%c%c" /* as of struct err */
 
 struct told {
 	uint64_t at_ms;      /* monotonic */

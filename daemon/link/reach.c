@@ -55,12 +55,10 @@ static int add_authorities(SSL_CTX *tls, const char *pem, size_t len, struct err
 	}
 	BIO_free(in);
 	/* The end of the text is an error, too. */
-	if (n && ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE) {
-		ERR_clear_error();
-		return 0;
-	}
-	return err_set(e, EINVAL, n ? "a certificate is malformed: %s" : "no certificate in it: %s",
-	               reach_reason());
+	if (ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
+		return err_set(e, EINVAL, "a certificate is malformed: %s", reach_reason());
+	ERR_clear_error();
+	return n ? 0 : err_set(e, EINVAL, "no certificate in it");
 }
 
 int reach_init(struct reach *r, const struct link_conf *conf, const char *authorities, size_t len,
