@@ -250,10 +250,13 @@ static int handshake(const struct attempt *a, SSL *tls, struct err *e)
 /* Whom it must be. */
 static bool expect(SSL *tls, const struct reach *r)
 {
+	char name[sizeof(r->host)]; /* OpenSSL's macro takes no const */
+
 	SSL_set_hostflags(tls, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
 	if (r->is_address)
 		return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls), r->host) == 1;
-	return SSL_set1_host(tls, r->host) == 1 && SSL_set_tlsext_host_name(tls, r->host) == 1;
+	memcpy(name, r->host, sizeof(name));
+	return SSL_set1_host(tls, name) == 1 && SSL_set_tlsext_host_name(tls, name) == 1;
 }
 
 int reach_open(const struct reach *r, int client, SSL **ret, struct err *e)
