@@ -27,21 +27,27 @@ static void hear(struct login *l, const uint8_t *data, size_t size)
 	l->len += size;
 }
 
+/* The next message; false when no more can be said, or the login is over. */
+static int judge_one(struct login *l)
+{
+	size_t before = l->len - l->fit, rest = before, message = 0;
+	struct err e = ERR_INIT;
+
+	l->verdict = sasl_judge(l->data + l->fit, &rest, &message, &e);
+	demand((l->verdict == SASL_REFUSE) == (e.code != 0));
+	demand(rest == before || (l->verdict == SASL_PASS && rest < before));
+	l->len = l->fit + rest;
+	if (l->verdict != SASL_PASS)
+		return 0;
+	demand(message > 4 && message <= rest && message <= SASL_MESSAGE_MAX);
+	l->fit += message;
+	return 1;
+}
+
 static void judge(struct login *l)
 {
-	do {
-		size_t before = l->len - l->fit, rest = before, message = 0;
-		struct err e = ERR_INIT;
-
-		l->verdict = sasl_judge(l->data + l->fit, &rest, &message, &e);
-		demand((l->verdict == SASL_REFUSE) == (e.code != 0));
-		demand(rest == before || (l->verdict == SASL_PASS && rest < before));
-		l->len = l->fit + rest;
-		if (l->verdict == SASL_PASS) {
-			demand(message > 4 && message <= rest && message <= SASL_MESSAGE_MAX);
-			l->fit += message;
-		}
-	} while (l->verdict == SASL_PASS);
+	while (judge_one(l))
+		;
 }
 
 static uint32_t number(const uint8_t *at)
@@ -66,6 +72,17 @@ static void check_offer(const uint8_t *names, size_t size)
 	demand(size == 1 && !names[0]);
 }
 
+static void check_request(const uint8_t *at, size_t message)
+{
+	uint32_t code;
+
+	demand(message >= 9);
+	code = number(at + 5);
+	demand(code >= 10 && code <= 12);
+	if (code == 10)
+		check_offer(at + 9, message - 9);
+}
+
 static void check_messages(const uint8_t *at, size_t len)
 {
 	while (len > 0) {
@@ -74,12 +91,8 @@ static void check_messages(const uint8_t *at, size_t len)
 		demand(len >= 5 && memchr("RNv", at[0], 3));
 		message = 1 + (size_t)number(at + 1);
 		demand(message <= len);
-		if (at[0] == 'R') {
-			demand(message >= 9);
-			demand(number(at + 5) >= 10 && number(at + 5) <= 12);
-			if (number(at + 5) == 10)
-				check_offer(at + 9, message - 9);
-		}
+		if (at[0] == 'R')
+			check_request(at, message);
 		at += message;
 		len -= message;
 	}
