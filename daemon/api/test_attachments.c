@@ -1,4 +1,4 @@
-/* What is base64 and what is not; the rest is tested where requests are. */
+/* What is base64 and what is not, and types of images; the rest is tested where requests are. */
 #include "common/test.h"
 
 #include "daemon/api/attachments.h"
@@ -63,10 +63,38 @@ static void a_byte_is_written_in_one_way_only(void **state)
 	}
 }
 
+static void a_type_is_compared_in_all_its_length(void **state)
+{
+	static const struct {
+		const char *type;
+		size_t len;
+		bool right;
+	} rows[] = { { "image/jpeg", 10, true },
+		     { "image/jpeg\0", 11, false },
+		     { "image/jpe", 9, false } };
+	const struct http_request req = { .request_id = "1" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct http_response res = { .body = BUF_INIT(4096) };
+		auto_attachments struct attachments a = { .count = 0 };
+		auto_json struct json *images = json_new_array();
+		struct json *o = json_new_object();
+
+		json_put_strn(o, "mimeType", rows[i].type, rows[i].len);
+		json_put_str(o, "data", "/9j/");
+		json_push(images, o);
+		assert_int_equal(attachments_read(&req, &res, images, NULL, &a), rows[i].right);
+		assert_int_equal(a.count, rows[i].right ? 1 : 0);
+		buf_release(&res.body);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_byte_is_written_in_one_way_only),
+		cmocka_unit_test(a_type_is_compared_in_all_its_length),
 	};
 
 	if (sodium_init() < 0)
