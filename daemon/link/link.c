@@ -12,12 +12,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SPARE    8   /* connections that are told that there are too many; others wait */
@@ -30,13 +32,15 @@ struct link {
 	struct reach reach;
 	int listener;
 	int sock; /* readable when the server is gone */
-	atomic_uint active;
+	atomic_uint visits;
+	pthread_mutex_t lock;
+	pthread_cond_t freed;
+	unsigned int in_use; /* (locked) of the places that were declared */
 };
 
 struct visit {
 	struct link *link;
 	int client;
-	bool too_many;
 };
 
 /* -- one connection ------------------------------------------------------------------------------
@@ -85,24 +89,53 @@ static bool speaks(int client)
 	return poll(&p, 1, LINK_PATIENCE_MS) == 1 && !(p.revents & (POLLHUP | POLLERR));
 }
 
+/* One that was closed a moment ago may still be on its way out. */
+static bool take_place(struct link *l)
+{
+	struct timespec until;
+	int rc = 0;
+	bool taken;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += LINK_PLACE_MS / 1000;
+	pthread_mutex_lock(&l->lock);
+	while (l->in_use >= l->conf->connections && rc == 0)
+		rc = pthread_cond_clockwait(&l->freed, &l->lock, CLOCK_MONOTONIC, &until);
+	taken = l->in_use < l->conf->connections;
+	l->in_use += taken;
+	pthread_mutex_unlock(&l->lock);
+	return taken;
+}
+
+static void free_place(struct link *l)
+{
+	pthread_mutex_lock(&l->lock);
+	l->in_use--;
+	pthread_cond_signal(&l->freed);
+	pthread_mutex_unlock(&l->lock);
+}
+
 static void *be_visited(void *ctx)
 {
 	struct visit *v = ctx;
 	struct link *l = v->link;
 	struct err e = ERR_INIT;
 
-	if (speaks(v->client) && v->too_many) {
-		(void)err_set(&e, EAGAIN,
-		              "all %u connections to the database are in use; what is left "
-		              "waits in vain for its own end",
-		              l->conf->connections);
-		turn_away(v, "53300", &e);
-	} else if (!v->too_many) {
+	if (!speaks(v->client)) {
+		(void)err_set(&e, ECANCELED, "nobody wants anything");
+	} else if (take_place(l)) {
 		connect_through(v);
+		free_place(l);
+	} else {
+		(void)err_set(&e, EAGAIN,
+		              "all %u connections to the database that there may be are in use",
+		              l->conf->connections);
 	}
+	if (e.code)
+		turn_away(v, "53300", &e);
 	fd_close(&v->client);
 	free(v);
-	atomic_fetch_sub(&l->active, 1);
+	atomic_fetch_sub(&l->visits, 1);
 	return NULL;
 }
 
@@ -118,11 +151,12 @@ static void admit(struct link *l, int client)
 		fd_close(&client);
 		return;
 	}
-	*v = (struct visit){ l, client, atomic_fetch_add(&l->active, 1) >= l->conf->connections };
+	*v = (struct visit){ l, client };
+	atomic_fetch_add(&l->visits, 1);
 	if (names_detach(be_visited, v, &e) == 0)
 		return;
 	turn_away(v, "53200", &e);
-	atomic_fetch_sub(&l->active, 1);
+	atomic_fetch_sub(&l->visits, 1);
 	fd_close(&v->client);
 	free(v);
 }
@@ -143,7 +177,7 @@ static void work(void *ctx)
 	struct link *l = ctx;
 
 	for (;;) {
-		bool full = atomic_load(&l->active) >= l->conf->connections + SPARE;
+		bool full = atomic_load(&l->visits) >= l->conf->connections + SPARE;
 		struct pollfd p[] = { { .fd = l->sock, .events = POLLIN },
 			              { .fd = full ? -1 : l->listener, .events = POLLIN } };
 
@@ -232,7 +266,10 @@ static int open_listener(const char *socket_dir, struct err *e)
 
 int link_start(const struct link_conf *conf, const char *socket_dir, int *ret_sock, struct err *e)
 {
-	struct link l = { .conf = conf, .listener = -1 };
+	struct link l = { .conf = conf,
+		          .listener = -1,
+		          .lock = PTHREAD_MUTEX_INITIALIZER,
+		          .freed = PTHREAD_COND_INITIALIZER };
 	struct kept kept = { .name = "the process that speaks to the database",
 		             .begin = begin,
 		             .work = work,

@@ -30,7 +30,8 @@
 
 #define LINK_HOST_MAX        253  /* bytes */
 #define LINK_CONNECTIONS_MAX 4096 /* threads */
-#define LINK_PATIENCE_MS     5000 /* for name, TCP and TLS in all; and for a first answer */
+#define LINK_PATIENCE_MS     5000 /* for name, TCP and TLS in all; and for each answer of a login */
+#define LINK_PLACE_MS        1000 /* for a connection that was closed to be gone */
 
 struct link_conf {
 	const char *host; /* a name, or an address as text; the certificate must name it */

@@ -73,7 +73,7 @@ static void one_line_for_each(void **state)
 {
 	auto_close int log = memfd_create("log", MFD_CLOEXEC);
 	auto_close int old = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
-	char text[FAULT_KINDS + 1][16];
+	char text[FAULT_KINDS][24];
 	int lines, again;
 
 	(void)state;

@@ -487,18 +487,17 @@ static void the_link_ends_with_its_server(void **state)
 static void as_many_as_declared(void **state)
 {
 	struct far far = start_far("localhost", far_server.port, 3);
-	uint64_t deadline = clock_mono_ms() + GENEROUS_MS;
 	PGconn *conns[3];
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(conns); i++)
 		conns[i] = connected_as(&far, "alice");
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 2; i++)
 		expect_no_session(&far, "all 3 connections");
-	PQfinish(conns[1]);
-	while (PQstatus(conns[1] = connect_as(&far, "alice")) != CONNECTION_OK) {
-		PQfinish(conns[1]);
-		assert_true(clock_mono_ms() < deadline);
+	/* A place that was given up may be taken at once, although its way out takes a moment. */
+	for (int i = 0; i < 50; i++) {
+		PQfinish(conns[i % 3]);
+		conns[i % 3] = connected_as(&far, "alice");
 	}
 	for (size_t i = 0; i < ARRAY_LEN(conns); i++) {
 		assert_string_equal(value(conns[i], "SELECT 1"), "1");
