@@ -19,7 +19,15 @@ REGISTRY, TOKENS, WORKSPACES = "/etc/cloister/tenants.json", "/etc/cloister/toke
 DROPINS = f"/etc/systemd/system/{UNIT}.d"
 CGROUP = f"/sys/fs/cgroup/system.slice/{UNIT}"
 STATE = "/var/lib/cloister"
-PROGRAMS, ROOTFS = "/usr/lib/cloister", "/usr/lib/cloister/rootfs"
+LIB, ROOTFS = "/usr/lib/cloister", "/usr/lib/cloister/rootfs"
+
+
+def programs_of(lib):
+    """Of the release that would start next."""
+    return os.path.dirname(os.path.realpath(f"{lib}/cloisterd"))
+
+
+PROGRAMS = programs_of(LIB)
 
 
 def run(*command, check=True):

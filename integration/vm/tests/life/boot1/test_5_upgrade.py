@@ -2,13 +2,14 @@
 
 The next release is this one with what is in integration/vm/later; scripts/check-vm builds it."""
 
-import glob
 import hashlib
 import json
+import os
+import shutil
 
 import pytest
 
-from service import PROGRAMS, STATE, run
+from service import LIB, STATE, programs_of, run
 from test_database import Sql
 from test_operate import everything
 
@@ -23,7 +24,9 @@ def digest(path):
 def change(service, release):
     """As docs/operate-debian.md has it; "install" is what "make install" comes to."""
     assert run("cloisterd", "drain", "--state", STATE).stdout.endswith("nothing runs\n")
-    run("install", "-m", "0755", "-t", PROGRAMS, *glob.glob(f"{release}{PROGRAMS}/cloister*"))
+    programs = programs_of(f"{release}{LIB}")
+    shutil.copytree(programs, f"{LIB}/releases/{os.path.basename(programs)}", dirs_exist_ok=True)
+    run("ln", "-sfn", os.readlink(f"{release}{LIB}/cloisterd"), f"{LIB}/cloisterd")
     run("systemctl", "daemon-reload")
     service.restart()
 
@@ -31,7 +34,7 @@ def change(service, release):
 def runs_in(service, name, release):
     """The tenant's sandbox is run by the runner of that release."""
     return digest(f"/proc/{service.runner(name).pid}/exe") == \
-        digest(f"{release}{PROGRAMS}/cloister-runner")
+        digest(f"{programs_of(f'{release}{LIB}')}/cloister-runner")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 import service as services
-from service import PROGRAMS, UNIT, run
+from service import LIB, PROGRAMS, UNIT, run
 
 pytestmark = pytest.mark.short
 
@@ -21,7 +21,8 @@ def test_programs_are_roots_and_nobody_elses_to_change():
     for name in ("cloisterd", "cloister-runner", "cloister-guest"):
         status = os.stat(f"{PROGRAMS}/{name}")
         assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (0, 0, 0o755), name
-    for path in (PROGRAMS, "/etc/cloister", "/srv/cloister"):
+    assert os.path.dirname(PROGRAMS) == f"{LIB}/releases"
+    for path in (PROGRAMS, f"{LIB}/releases", LIB, "/etc/cloister", "/srv/cloister"):
         assert os.stat(path).st_uid == 0 and not mode(path) & 0o022, path
     assert os.path.realpath("/usr/bin/cloisterd") == f"{PROGRAMS}/cloisterd"
     assert "cloisterd" in run("cloisterd", "version").stdout

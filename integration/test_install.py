@@ -1,0 +1,66 @@
+"""What "make install" leaves in a tree of its own: releases side by side while one is in use."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from nix_eval import ROOT
+
+PROGRAMS = ("cloisterd", "cloister-runner", "cloister-guest")
+
+
+class Tree:
+    def __init__(self, path):
+        self.path, self.lib = path, f"{path}/root/usr/lib/cloister"
+
+    def install(self, name):
+        """A release whose programs wait when they are run; what differs is behind their end."""
+        build = f"{self.path}/{name}"
+        os.makedirs(build, exist_ok=True)
+        for program in PROGRAMS:
+            shutil.copy("/usr/bin/sleep", f"{build}/{program}")
+            with open(f"{build}/{program}", "ab") as f:
+                f.write(name.encode())
+        done = subprocess.run([f"{ROOT}/scripts/install", build], capture_output=True, text=True, check=False,
+                              env={**os.environ, "DESTDIR": f"{self.path}/root", "PREFIX": "/usr"})
+        assert done.returncode == 0, done.stderr
+        return os.path.dirname(os.path.realpath(f"{self.lib}/cloisterd"))
+
+    def releases(self):
+        return {f"{self.lib}/releases/{name}" for name in os.listdir(f"{self.lib}/releases")}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return Tree(os.path.realpath(tmp_path))
+
+
+def test_a_release_is_a_directory_and_a_link_to_it(tree):
+    one = tree.install("one")
+    assert os.path.dirname(one) == f"{tree.lib}/releases" and set(os.listdir(one)) == set(PROGRAMS)
+    assert os.path.realpath(f"{tree.path}/root/usr/bin/cloisterd") == f"{one}/cloisterd"
+    assert {os.stat(f"{one}/{name}").st_mode & 0o7777 for name in PROGRAMS} == {0o755}
+    # The same one again changes nothing.
+    assert tree.install("one") == one and tree.releases() == {one}
+    with open(f"{tree.path}/root/usr/lib/systemd/system/cloister.service", encoding="utf-8") as f:
+        assert "ExecStart=/usr/lib/cloister/cloisterd serve " in f.read()
+
+
+@pytest.mark.parametrize("program", ["cloisterd", "cloister-runner"])
+def test_what_runs_keeps_its_release(tree, program):
+    one = tree.install("one")
+    running = subprocess.Popen([f"{one}/{program}", "600"])
+    try:
+        two = tree.install("two")
+        assert two != one and tree.releases() == {one, two}
+        # Back, as docs/operate-debian.md has it, and there again.
+        assert tree.install("one") == one and tree.releases() == {one}
+        assert tree.install("two") == two and tree.releases() == {one, two}
+        assert running.poll() is None and os.path.exists(f"{one}/cloister-guest")
+    finally:
+        running.kill()
+        running.wait()
+    three = tree.install("three")
+    assert tree.releases() == {three}
