@@ -17,6 +17,7 @@
 #include <libnftnl/set.h>
 #include <linux/netfilter.h>
 #include <linux/netfilter/nf_tables.h>
+#include <linux/netfilter/nfnetlink.h>
 #include <linux/netfilter_ipv4.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -50,6 +51,12 @@ static struct nlmsghdr *new_query(struct nl *nl, char *buf, uint16_t type, uint1
 	return nftnl_nlmsg_build_hdr(buf, type, NFPROTO_INET, flags, nl->seq + 1);
 }
 
+/* What was asked for: libnftnl looks at the attributes alone. */
+static bool tells_of(const struct nlmsghdr *m, int type)
+{
+	return m->nlmsg_type == (NFNL_SUBSYS_NFTABLES << 8 | type);
+}
+
 static bool same_chain(const struct nftnl_chain *c, const struct chain *wanted)
 {
 	if (!wanted->base)
@@ -78,7 +85,7 @@ static void note_chain(struct found *f, const struct nftnl_chain *c)
 static int take_chain(const struct nlmsghdr *m, void *ctx)
 {
 	struct nftnl_chain *c = nftnl_chain_alloc();
-	bool whole = c && nftnl_chain_nlmsg_parse(m, c) == 0;
+	bool whole = c && tells_of(m, NFT_MSG_NEWCHAIN) && nftnl_chain_nlmsg_parse(m, c) == 0;
 
 	if (whole)
 		note_chain(ctx, c);
@@ -108,7 +115,7 @@ static void note_rule(struct found *f, struct nftnl_rule *r)
 static int take_rule(const struct nlmsghdr *m, void *ctx)
 {
 	struct nftnl_rule *r = nftnl_rule_alloc();
-	bool whole = r && nftnl_rule_nlmsg_parse(m, r) == 0;
+	bool whole = r && tells_of(m, NFT_MSG_NEWRULE) && nftnl_rule_nlmsg_parse(m, r) == 0;
 
 	if (whole)
 		note_rule(ctx, r);
@@ -213,7 +220,7 @@ static void add_elements(struct content *c, const struct nftnl_set *s)
 static int take_elements(const struct nlmsghdr *m, void *ctx)
 {
 	struct nftnl_set *s = nftnl_set_alloc();
-	bool whole = s && nftnl_set_elems_nlmsg_parse(m, s) == 0;
+	bool whole = s && tells_of(m, NFT_MSG_NEWSETELEM) && nftnl_set_elems_nlmsg_parse(m, s) == 0;
 
 	if (whole)
 		add_elements(ctx, s);
@@ -317,7 +324,7 @@ static int take_counter(const struct nlmsghdr *m, void *ctx)
 	uint64_t *packets = ctx;
 	int got = MNL_CB_ERROR;
 
-	if (o && nftnl_obj_nlmsg_parse(m, o) == 0) {
+	if (o && tells_of(m, NFT_MSG_NEWOBJ) && nftnl_obj_nlmsg_parse(m, o) == 0) {
 		*packets = nftnl_obj_get_u64(o, NFTNL_OBJ_CTR_PKTS);
 		got = MNL_CB_OK;
 	}
