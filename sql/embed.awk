@@ -2,6 +2,15 @@
 # of the arguments.  awk -f sql/embed.awk sql/*/*.sql
 function finish_file() { if (open) printf "\"\" },\n"; open = 0 }
 function finish_dir() { finish_file(); if (dir != "") print "};" }
+# As C writes it.  What backslashes say in the replacement of gsub() differs between versions
+# of awk.
+function literal(text,  out, c, i) {
+	for (i = 1; i <= length(text); i++) {
+		c = substr(text, i, 1)
+		out = out (c == "\\" || c == "\"" ? "\\" : "") c
+	}
+	return out
+}
 FNR == 1 {
 	n = split(FILENAME, part, "/")
 	finish_file()
@@ -15,9 +24,5 @@ FNR == 1 {
 	printf "{ \"%s\",\n", name
 	open = 1
 }
-{
-	gsub(/\\/, "\\\\\\\\")
-	gsub(/"/, "\\\"")
-	printf "\"%s\\n\"\n", $0
-}
+{ printf "\"%s\\n\"\n", literal($0) }
 END { finish_dir() }
