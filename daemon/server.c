@@ -18,6 +18,7 @@
 #include "daemon/store/store.h"
 #include "daemon/turn/turns.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -366,5 +367,5 @@ int server_main(void *ctx, int launcher_sock, const char *database_socket_dir)
 	else
 		log_error("%s", e.text);
 	stop(&s);
-	return rc == 0 && !atomic_load(&s.orphaned) ? 0 : 1;
+	return (rc == 0 || e.code == ECANCELED) && !atomic_load(&s.orphaned) ? 0 : 1;
 }

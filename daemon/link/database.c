@@ -126,12 +126,13 @@ static int open_patiently(const struct database *d, const struct store_conf *con
 
 	while (store_open(conf, ret, e) < 0) {
 		(void)explain(d, e);
-		if (e->code != STORE_UNAVAILABLE || clock_left_ms(deadline) == 0 ||
-		    poll(&stop, 1, PAUSE_MS) > 0)
+		if (e->code != STORE_UNAVAILABLE || clock_left_ms(deadline) == 0)
 			return -1;
 		if (!told)
 			log_warn("%s; trying again for %d s", e->text, PATIENCE_MS / 1000);
 		told = true;
+		if (poll(&stop, 1, PAUSE_MS) > 0)
+			return err_set(e, ECANCELED, "asked to end before the database was there");
 	}
 	return 0;
 }

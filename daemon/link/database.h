@@ -30,7 +30,7 @@ int database_take_back(struct database *d, struct err *e) must_check;
 
 /*
  * Complete conf and open the store.  An external server that cannot be reached is tried again
- * for 30 s, or until stop_fd becomes readable.
+ * for 30 s, or until stop_fd becomes readable (ECANCELED).
  */
 int database_open(struct database *d, struct store_conf *conf, int stop_fd, struct store **ret,
                   struct err *e) must_check;

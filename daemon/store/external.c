@@ -5,6 +5,7 @@
 #include "daemon/store/external.h"
 
 #include "common/attr.h"
+#include "common/log.h"
 #include "daemon/store/store.h"
 
 #include <string.h>
@@ -130,6 +131,26 @@ int external_verify(struct pg *pg, struct err *e)
 	if (run_all(pg, checks, ARRAY_LEN(checks), e) < 0 || check_release(pg, e) < 0)
 		return -1;
 	return external_verify_tenant(pg, e);
+}
+
+void external_warn(struct pg *pg)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	char names[128] = "";
+	struct err ignored = ERR_INIT;
+
+	if (pg_query(pg,
+	             "SELECT string_agg(datname, ', ' ORDER BY datname) "
+	             "FROM pg_catalog.pg_database "
+	             "WHERE datistemplate AND datname <> '" EXTERNAL_TEMPLATE "'",
+	             PG_NO_PARAMS, &rows, &ignored) < 0 ||
+	    pg_rows_count(rows) != 1 || pg_null(rows, 0, 0))
+		return;
+	pg_get_text(rows, 0, 0, names, sizeof(names));
+	log_warn("database: cloister_owner may make copies of %s, to which it could add trusted "
+	         "extensions; if that server is Cloister's alone, ALTER DATABASE ... IS_TEMPLATE "
+	         "false (docs/architecture.md)",
+	         names);
 }
 
 int external_describe(struct pg *pg, char *ret_text, size_t size, struct err *e)

@@ -22,6 +22,9 @@
  */
 int external_verify(struct pg *pg, struct err *e) must_check;
 
+/* Log what is as servers come, and would be better otherwise on one of Cloister's alone. */
+void external_warn(struct pg *pg);
+
 /* The part of it that each tenant's database has to show for itself. */
 int external_verify_tenant(struct pg *pg, struct err *e) must_check;
 

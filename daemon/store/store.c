@@ -127,6 +127,8 @@ static int open_steps(struct store *s, const struct store_conf *conf, struct err
 	    take_guard(s->guard, e) < 0 || migrate(s->guard, "control", sql_control(), e) < 0 ||
 	    next_generation(s, &s->generation, e) < 0)
 		return -1;
+	if (s->secret)
+		external_warn(s->guard);
 	return 0;
 }
 

@@ -156,7 +156,7 @@ static int in_control(struct store *s, const struct tenant_db *db,
 	if (pool_take(s->pool, &control_key, &lease, e) < 0)
 		return -1;
 	rc = make(s, lease_pg(lease), db, e);
-	pool_discard(s->pool, &lease);
+	pool_return(s->pool, &lease);
 	return rc < 0 ? -1 : 0;
 }
 
