@@ -3,6 +3,7 @@
 #include "daemon/store/url.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SECRET "Geheim-4711"
@@ -84,6 +85,26 @@ static void what_is_no_url(void **state)
 	refuses("postgresql://cloister_owner:" SECRET "%00@db/cloister", "not understood");
 	refuses("postgresql://cloister_owner:" SECRET "@[::1/cloister", "not understood");
 	refuses(REMOTE "?nonsense=1", "not understood");
+}
+
+/* What lies behind its end is not the line's. */
+static void the_length_counts(void **state)
+{
+	static const char text[] = LOCAL "&port=1";
+	char *head = malloc(strlen("postgres"));
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(url_parse(text, strlen(LOCAL), &url, &e), 0);
+	assert_int_equal(url.port, 5432);
+	assert_non_null(head);
+	memcpy(head, text, strlen("postgres"));
+	assert_int_equal(url_parse(head, strlen("postgres"), &url, &e), -1);
+	assert_non_null(strstr(e.text, "is not a URL"));
+	assert_int_equal(url_parse(LOCAL, 0, &url, &e), -1);
+	assert_int_equal(url_parse(LOCAL "\0x", sizeof(LOCAL "\0x") - 1, &url, &e), -1);
+	assert_non_null(strstr(e.text, "control character"));
+	free(head);
 }
 
 static void who_and_what(void **state)
@@ -225,10 +246,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_socket),       cmocka_unit_test(tcp),
-		cmocka_unit_test(what_is_no_url), cmocka_unit_test(who_and_what),
-		cmocka_unit_test(parameters),     cmocka_unit_test(hosts),
-		cmocka_unit_test(ports),          cmocka_unit_test(bounds),
-		cmocka_unit_test(wiping),
+		cmocka_unit_test(what_is_no_url), cmocka_unit_test(the_length_counts),
+		cmocka_unit_test(who_and_what),   cmocka_unit_test(parameters),
+		cmocka_unit_test(hosts),          cmocka_unit_test(ports),
+		cmocka_unit_test(bounds),         cmocka_unit_test(wiping),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -244,11 +244,9 @@ int url_parse(const char *text, size_t len, struct database_url *ret, struct err
 	}
 	if (len > URL_MAX)
 		return err_set(e, EINVAL, "is longer than %d bytes", URL_MAX);
-	if (check_line(text, len, e) < 0)
-		return -1;
 	memcpy(line, text, len);
 	line[len] = '\0';
-	rc = parse_line(line, ret, e);
+	rc = check_line(line, len, e) < 0 ? -1 : parse_line(line, ret, e);
 	sodium_memzero(line, sizeof(line));
 	if (rc < 0)
 		url_wipe(ret);
