@@ -217,35 +217,45 @@ static void no_login_that_shows_the_password(void **state)
 	PQfinish(conn);
 }
 
+static void ask(PGconn *conn, int who, int round)
+{
+	char sql[200];
+
+	(void)snprintf(sql, sizeof(sql), "SELECT current_user || repeat(' %d of %d', 5000)", who,
+	               round);
+	assert_int_equal(PQsendQuery(conn, sql), 1);
+}
+
+static void expect_answer(PGconn *conn, int who, int round)
+{
+	const char *const name = who % 2 ? "bob" : "alice";
+	PGresult *r = PQgetResult(conn);
+	const char *got = PQgetvalue(r, 0, 0);
+	char wanted[64];
+	size_t n = (size_t)snprintf(wanted, sizeof(wanted), " %d of %d", who, round);
+
+	assert_int_equal(strlen(got), strlen(name) + 5000 * n);
+	assert_memory_equal(got, name, strlen(name));
+	got += strlen(name);
+	for (; *got; got += n)
+		assert_memory_equal(got, wanted, n);
+	PQclear(r);
+	assert_null(PQgetResult(conn));
+}
+
 /* Each asks at once for what only it knows, and the answers are fetched in another order. */
 static void sessions_do_not_mix(void **state)
 {
 	PGconn *conns[SESSIONS];
-	char sql[200], wanted[200];
 
 	(void)state;
 	for (int i = 0; i < SESSIONS; i++)
 		conns[i] = connected_as(&through, i % 2 ? "bob" : "alice");
 	for (int round = 0; round < 20; round++) {
-		for (int i = 0; i < SESSIONS; i++) {
-			(void)snprintf(sql, sizeof(sql),
-			               "SELECT current_user || repeat(' %d of %d', 5000)", i,
-			               round);
-			assert_int_equal(PQsendQuery(conns[i], sql), 1);
-		}
-		for (int i = SESSIONS; i-- > 0;) {
-			PGresult *r = PQgetResult(conns[i]);
-			const char *got = PQgetvalue(r, 0, 0);
-			int n = snprintf(wanted, sizeof(wanted), " %d of %d", i, round);
-			int name = i % 2 ? 3 : 5;
-
-			assert_int_equal(strlen(got), name + 5000 * n);
-			assert_memory_equal(got, i % 2 ? "bob" : "alice", (size_t)name);
-			for (int k = 0; k < 5000; k++)
-				assert_memory_equal(got + name + k * n, wanted, (size_t)n);
-			PQclear(r);
-			assert_null(PQgetResult(conns[i]));
-		}
+		for (int i = 0; i < SESSIONS; i++)
+			ask(conns[i], i, round);
+		for (int i = SESSIONS; i-- > 0;)
+			expect_answer(conns[i], i, round);
 	}
 	for (int i = 0; i < SESSIONS; i++)
 		PQfinish(conns[i]);

@@ -40,34 +40,34 @@ static struct addrinfo *address(const char *text, const char *port, struct addri
 	return one;
 }
 
-/* In place of glibc's. */
-int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
-                struct addrinfo **ret)
+/* In place of glibc's, with its names. */
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *req,
+                struct addrinfo **pai)
 {
-	(void)hints;
+	(void)req;
 	pthread_mutex_lock(&lock);
 	waiting++;
-	while (stuck && strcmp(host, "stuck") == 0)
+	while (stuck && strcmp(name, "stuck") == 0)
 		pthread_cond_wait(&turned, &lock);
 	waiting--;
 	pthread_mutex_unlock(&lock);
-	if (strcmp(host, "none") == 0)
+	if (strcmp(name, "none") == 0)
 		return EAI_NONAME;
-	if (strcmp(host, "later") == 0)
+	if (strcmp(name, "later") == 0)
 		return EAI_AGAIN;
-	*ret = address("127.0.0.1", port, NULL);
-	if (strcmp(host, "two") == 0)
-		*ret = address("127.0.0.2", port, *ret);
+	*pai = address("127.0.0.1", service, NULL);
+	if (strcmp(name, "two") == 0)
+		*pai = address("127.0.0.2", service, *pai);
 	return 0;
 }
 
-void freeaddrinfo(struct addrinfo *found)
+void freeaddrinfo(struct addrinfo *ai)
 {
-	while (found) {
-		struct addrinfo *next = found->ai_next;
+	while (ai) {
+		struct addrinfo *next = ai->ai_next;
 
-		free(found);
-		found = next;
+		free(ai);
+		ai = next;
 	}
 }
 
