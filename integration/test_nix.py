@@ -791,21 +791,20 @@ NO_OPTION = {"workspace-root", "token-file", "allow-remote", "confine"}
 
 
 def test_every_option_of_the_daemon_is_one_of_the_module():
-    """With everything declared, all of them are on the command line, and none that it lacks."""
+    """With everything declared, all of them are on the command line, and none that it lacks.
+    Programs for a database of its own, and the URL of another, exclude one another."""
     text = subprocess.run([f"{BUILD}/cloisterd", "serve", "--help"], capture_output=True,
                           text=True, check=True).stdout
     known = set(re.findall(r"^  --([a-z-]+)", text, re.MULTILINE))
     limits = evaluate(f"import {ROOT}/nix/limits.nix")
     lines = [f"limits.{name} = {limit['default']}" for name, limit in limits.items()]
-    settings = cloister(";\n".join([MODEL, SERVER, *lines, "allowHttpRepositories = true",
-                                    'corsOrigins = [ "https://a.example" ]',
-                                    'trustedProxies = [ "192.0.2.9" ]',
-                                    'hostAddresses = [ "192.0.2.0/24" ]',
-                                    'metricsTokenFile = "/etc/metrics"']))
-    # Of two kinds of database a service has one.
-    command = evaluate(f"{machine(settings)}.service.ExecStart") + evaluate(
-        f"""{machine(cloister('database.urlFile = "/etc/database"'))}.service.ExecStart""")
-    assert set(re.findall(r" --([a-z-]+)", command)) == known - NO_OPTION
+    lines += [MODEL, SERVER, "allowHttpRepositories = true", 'corsOrigins = [ "https://a.example" ]',
+              'trustedProxies = [ "192.0.2.9" ]', 'hostAddresses = [ "192.0.2.0/24" ]',
+              'metricsTokenFile = "/etc/metrics"']
+    managed, external = (set(re.findall(r" --([a-z-]+)", evaluate(f"{machine(settings)}.service.ExecStart")))
+                         for settings in (cloister(";\n".join(lines)), cloister(";\n".join([*lines, URL]))))
+    assert managed - external == {"postgres-bin"} and external - managed == {"database-url-file"}
+    assert managed | external == known - NO_OPTION
     assert NO_OPTION < known and len(known) > 40
 
 
