@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -1048,6 +1049,16 @@ def test_what_the_vm_test_switches_to_does_what_it_is_for(nodes):
     assert others["rotated"]["registry"] != before["registry"]
     assert "/etc/tokens/nobody" in others["broken"]["list"]
     assert len({re.search("--runner ([^ ]*)", m["service"]["ExecStart"])[1] for m in (before, others["next"])}) == 2
+
+
+@pytest.mark.parametrize("node", ["machine", "external"])
+def test_the_doctor_takes_the_command_line_of_the_service(nodes, node):
+    """As the VM test has it; with --help nothing but the options themselves is judged."""
+    words = shlex.split(nodes[node]["service"]["ExecStart"])
+    for more, code in (([], 0), (["--no-such-option=1"], 2)):
+        done = subprocess.run([f"{BUILD}/cloisterd", "doctor", *words[2:], *more, "--help"], capture_output=True,
+                              text=True, check=False)
+        assert words[1] == "serve" and done.returncode == code, done.stderr
 
 
 def test_the_script_of_the_vm_test_is_of_its_files(flake):
