@@ -160,6 +160,10 @@ pkgs.testers.runNixOSTest {
       broken.configuration.services.cloister.tenants.globex = entry "globex" // {
         tokenFiles.main = "/etc/tokens/nobody";
       };
+      # Is no registry at all.
+      unread.configuration.environment.etc."cloister/tenants.json".text = lib.mkForce ''
+        {"version": 2, "tenants": [], "nonsense": true}
+      '';
       # One of two tokens, and then the other alone.
       both.configuration.services.cloister.tenants.acme.tokenFiles.next = "/etc/tokens/next";
       rotated.configuration.services.cloister.tenants.acme.tokenFiles = lib.mkForce {

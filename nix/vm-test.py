@@ -95,10 +95,13 @@ with subtest("a tenant comes, works and goes, while another one works"):
 
 with subtest("what is broken leaves the old state serving"):
     with works(machine, "acme"):
-        said = refused_switch(machine, "broken")
-        assert "token of globex: /etc/tokens/nobody is not there" in said, said
-        assert Client(machine, "acme").request("/v1/sessions")[0] == 200
-        assert Client(machine, "globex").request("/v1/sessions")[0] == 401
+        for name, faults in (("broken", ["token of globex: /etc/tokens/nobody is not there"]),
+                             ("unread", ["version: must be 1", "nonsense: unknown field"])):
+            said = refused_switch(machine, name)
+            assert all(fault in said for fault in faults), said
+            assert show(machine, "ActiveState") == ["active"]
+            assert Client(machine, "acme").request("/v1/sessions")[0] == 200
+            assert Client(machine, "globex").request("/v1/sessions")[0] == 401
         switch(machine)
 
 with subtest("of two tokens one goes, and with it its streams within a second"):
