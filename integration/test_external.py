@@ -213,7 +213,7 @@ def test_turns_run_and_sessions_stay(server, external):
     session = client.session()
     assert client.run(session, "one").status == "completed"
     assert external.stop() == 0
-    assert not os.path.exists(f"{external.state}/pg")
+    assert os.listdir(external.state) == [], "no cluster, and no reserve for one"
     external.start()
     again = external.client("acme")
     assert again.call("GET", f"/v1/sessions/{session}")["id"] == session
@@ -222,6 +222,13 @@ def test_turns_run_and_sessions_stay(server, external):
     assert server.sql("SELECT count(*) FROM app.turn", database) == "2"
     assert server.sql(f"SELECT rolpassword FROM pg_authid WHERE rolname = '{role}'").startswith(
         "SCRAM-SHA-256$")
+    assert external.stop() == 0
+
+
+def test_one_person_may_have_it_too(server, external):
+    external.start(tenants=None, workspace_root=external.tenants["acme"].workspace)
+    client = external.client()
+    assert client.run(client.session(), "one").status == "completed"
     assert external.stop() == 0
 
 
@@ -630,6 +637,10 @@ def test_the_doctor_looks_at_it(server, external):
         assert "was given to cloister_owner" in doctor(external, **missing)[1][2]
     finally:
         server.prepare()
+    write_file(f"{external.var}/database-url", server.tcp())
+    assert "127.0.0.1 port 5499: PostgreSQL 1" in doctor(external, **missing)[1][2]
+    write_file(f"{external.var}/database-url", server.tcp(authority="other"))
+    assert "certificate of 127.0.0.1" in doctor(external, **missing)[1][2]
     write_file(f"{external.var}/database-url", server.url("wrong"))
     assert "password authentication failed" in doctor(external, **missing)[1][2]
     write_file(f"{external.var}/database-url", "nonsense")

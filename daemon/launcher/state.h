@@ -4,7 +4,8 @@
  *   tenants/UUID/state/   seen by the tenant's sandbox as /state; nothing here opens what is in it
  *   tenants/UUID/run/     the runner's own, private to it
  *
- * Beside tenants/ lie the managed cluster (cluster.h) and a reserve of room (disk.h).
+ * Beside tenants/ lie the managed cluster (cluster.h) and a reserve of room for it (disk.h), or
+ * db/, where the server meets an external one (daemon/link/link.h).
  */
 #ifndef DAEMON_LAUNCHER_STATE_H
 #define DAEMON_LAUNCHER_STATE_H
