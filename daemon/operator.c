@@ -85,6 +85,25 @@ static int check_socket_dir(const struct database_url *url, struct err *e)
 	return 0;
 }
 
+/* Whoever could put another authority there could be the server. */
+static int check_authorities(const struct database_url *url, const char *state_dir,
+                             const struct registry *r, struct err *e)
+{
+	auto_free char *path = NULL;
+	struct stat st;
+
+	if (!url->ca_file[0])
+		return 0;
+	if (trusted_canonical(url->ca_file, &path, e) < 0 || check_place(path, state_dir, r, e) < 0)
+		return err_wrap(e, "sslrootcert, %.100s", url->ca_file);
+	/* That it is missing is for the link to say. */
+	if (stat(path, &st) == 0 && (st.st_mode & (S_IWGRP | S_IWOTH)))
+		return err_set(e, EPERM,
+		               "sslrootcert, %.100s: mode %04o, group or others can write it",
+		               url->ca_file, st.st_mode & 07777);
+	return 0;
+}
+
 int operator_database_url(const struct options *o, const char *state_dir, const struct registry *r,
                           struct database_url *ret, struct err *e)
 {
@@ -97,6 +116,8 @@ int operator_database_url(const struct options *o, const char *state_dir, const 
 		rc = read_url(path, ret, e);
 	if (rc == 0)
 		rc = check_socket_dir(ret, e);
+	if (rc == 0)
+		rc = check_authorities(ret, state_dir, r, e);
 	if (rc == 0)
 		return 0;
 	url_wipe(ret);

@@ -614,6 +614,19 @@ def test_authorities_that_are_not_there(server, make_daemon):
     assert code == 1 and any("none.pem: authorities for" in line for line in lines), lines
 
 
+def test_authorities_that_others_can_change(server, make_daemon):
+    daemon = make_daemon()
+    path = f"{daemon.tenants['acme'].workspace}/ca.pem"
+    with_url(daemon, server.tcp().replace(f"{server.directory}/ca.pem", path))
+    code, lines = daemon.fail()
+    assert code == 2 and "ca.pem: lies inside the workspace of acme" in lines[0], lines
+    path = f"{daemon.var}/ca.pem"
+    write_file(path, "", 0o620)
+    write_file(f"{daemon.var}/database-url", server.tcp().replace(f"{server.directory}/ca.pem", path))
+    code, lines = daemon.fail()
+    assert code == 2 and "ca.pem: mode 0620, group or others can write it" in lines[0], lines
+
+
 # --- doctor, and the server that never came ------------------------------------------------------------
 
 
