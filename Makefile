@@ -208,13 +208,17 @@ bench:
 # -- lint -------------------------------------------------------------------------
 csrc := $(sort $(foreach d,$(dirs),$(wildcard $d/*.c))) $(fuzz_sources) $(bench_sources)
 hsrc := $(sort $(foreach d,$(dirs) fuzz bench,$(wildcard $d/*.h)))
-lint-all: lint-format lint-size lint-headers lint-banned lint-shell analyze tidy
+lint-all: lint-format lint-size lint-headers lint-banned lint-shell lint-nix analyze tidy
 # The formatter's output differs between versions, so only version 14 judges.
 lint-format:
 	$Qif clang-format --version | grep -q 'version 14\.'; then clang-format --dry-run -Werror $(csrc) $(hsrc); \
 	else echo "format not checked: needs clang-format 14"; fi
 lint-shell: ; $Qshellcheck -x $(filter-out scripts/demo,$(wildcard scripts/*)) .ci/run \
 	nix/render nix/prepare-tenants nix/upgrade-database
+# As the driver of NixOS's tests does before it runs the script.
+lint-nix:
+	$Qmkdir -p $B && cat integration/nix/offered.py nix/vm-client.py nix/vm-test.py >$B/vm_script.py && \
+		MYPYPATH=integration mypy --no-implicit-optional --cache-dir=$B/mypy $B/vm_script.py
 lint-headers:
 	$Qfor h in $(hsrc); do $(CC) $(std) $(pkg_cflags) -fsyntax-only -x c $$h || exit 1; done
 lint-size:
@@ -249,7 +253,7 @@ check-vm-long:
 
 clean: ; rm -rf $(BUILD)
 FORCE:
-.PHONY: all tests fuzz-targets bench-programs clean format lint-all lint-format lint-size lint-headers lint-banned lint-shell analyze \
+.PHONY: all tests fuzz-targets bench-programs clean format lint-all lint-format lint-size lint-headers lint-banned lint-shell lint-nix analyze \
 	tidy lint-one unit configuration install released $(front) FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import symtable
 import time
+from typing import Optional, Tuple
 
 # Of "nixos/lib/test-driver", what scripts of this repository may use besides nodes.
 OFFERED = {"start_all", "subtest", "json", "DATA"}
@@ -17,12 +18,13 @@ OFFERED = {"start_all", "subtest", "json", "DATA"}
 class Node:
     """A machine, with the signatures of the real one and this machine behind it."""
 
-    def execute(self, command, check_return=True, check_output=True, timeout=900):
+    def execute(self, command: str, check_return: bool = True, check_output: bool = True,
+                timeout: Optional[int] = 900) -> Tuple[int, str]:
         done = subprocess.run(["bash", "-c", f"set -euo pipefail; {command}"], stdout=subprocess.PIPE,
                               stdin=subprocess.DEVNULL, text=True, check=False, timeout=timeout)
         return (done.returncode if check_return else -1), (done.stdout if check_output else "")
 
-    def succeed(self, *commands, timeout=None):
+    def succeed(self, *commands: str, timeout: Optional[int] = None) -> str:
         text = ""
         for command in commands:
             status, said = self.execute(command, timeout=timeout)
@@ -30,7 +32,7 @@ class Node:
             text += said
         return text
 
-    def fail(self, *commands, timeout=None):
+    def fail(self, *commands: str, timeout: Optional[int] = None) -> str:
         text = ""
         for command in commands:
             status, said = self.execute(command, timeout=timeout)
@@ -38,13 +40,13 @@ class Node:
             text += said
         return text
 
-    def wait_until_succeeds(self, command, timeout=900):
+    def wait_until_succeeds(self, command: str, timeout: int = 900) -> str:
         return self.until(command, True, timeout)
 
-    def wait_until_fails(self, command, timeout=900):
+    def wait_until_fails(self, command: str, timeout: int = 900) -> str:
         return self.until(command, False, timeout)
 
-    def until(self, command, success, timeout):
+    def until(self, command: str, success: bool, timeout: int) -> str:
         deadline = time.monotonic() + timeout
         while True:
             status, said = self.execute(command, timeout=timeout)
@@ -53,10 +55,10 @@ class Node:
             assert time.monotonic() < deadline, f"{command}: {status} {said}"
             time.sleep(0.1)
 
-    def sleep(self, secs):
+    def sleep(self, secs: int) -> None:
         self.succeed(f"sleep {shlex.quote(str(secs))}")
 
-    def wait_for_unit(self, unit, user=None, timeout=900):
+    def wait_for_unit(self, unit: str, user: Optional[str] = None, timeout: int = 900) -> None:
         raise NotImplementedError(unit)
 
 

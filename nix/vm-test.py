@@ -183,9 +183,9 @@ with subtest("to the next release, with another runner and a migration more, and
     acme.wait(turn)
     over_upgrade, over_rollback = acme.ask_person(), acme.ask_person()
     before = acme.everything(session, turn)
-    for name, program in (("next", "next"), (None, "this")):
+    for place, program in (("next", "next"), (None, "this")):
         machine.succeed(f"cloisterd drain --state {STATE}")
-        switch(machine, name)
+        switch(machine, place)
         machine.wait_for_unit(SERVICE)
         assert acme.everything(session, turn) == before
         assert acme.run(session, "cat file") == "this release\n"
@@ -193,7 +193,7 @@ with subtest("to the next release, with another runner and a migration more, and
         assert running == DATA["runners"][program], running
         # The way back leaves what it does not know.
         assert int(sql(machine, database, "SELECT count(*) FROM app.migration")) == known + 1
-        acme.answer(over_upgrade if name else over_rollback)
+        acme.answer(over_upgrade if place else over_rollback)
         before = acme.everything(session, turn)
 
 with subtest("a database server of the operator's, by its socket"):
