@@ -37,7 +37,7 @@ struct link_conf {
 	const char *host; /* a name, or an address as text; the certificate must name it */
 	uint16_t port;
 	const char *ca_file;      /* PEM, absolute; NULL = the system's authorities */
-	unsigned int connections; /* at once; one more is told that there are too many */
+	unsigned int connections; /* at once; one more hears soon that there are too many */
 	enum confine_mode mode;
 };
 
