@@ -6,8 +6,8 @@
  * A change is four bytes: which answer, two of where in it, and the byte to put there; with the
  * highest bit of the first one set, the answer ends there.  Where the head of an attribute is,
  * the attribute becomes nobody's instead: libnftnl ends the program (exit(3)) when one has
- * another length than it knows.  The name of an expression stays one: without it libnftnl reads
- * from where nothing is, and the kernel names every expression.
+ * another length than it knows.  Those of an expression stay: without one that it counts on,
+ * libnftnl reads from where nothing is, and the kernel leaves none out.
  */
 #include "fuzz/fuzz.h"
 
@@ -315,13 +315,9 @@ static const char *head_around(struct bytes all, const char *at, unsigned int *r
 	return NULL;
 }
 
-static bool is_name_of_expression(const struct nlmsghdr *h, const char *head, unsigned int around)
+static bool is_of_expression(const struct nlmsghdr *h, unsigned int around)
 {
-	struct nlattr a;
-
-	memcpy(&a, head, sizeof(a));
-	return (h->nlmsg_type & 0xff) == NFT_MSG_NEWRULE && around == 2 &&
-	       (a.nla_type & NLA_TYPE_MASK) == NFTA_EXPR_NAME;
+	return (h->nlmsg_type & 0xff) == NFT_MSG_NEWRULE && around >= 2;
 }
 
 static void change_byte(const struct answer *a, size_t at, uint8_t byte)
@@ -344,7 +340,7 @@ static void change_byte(const struct answer *a, size_t at, uint8_t byte)
 	                             : head_around((struct bytes){ a->data + begin + skipped,
 	                                                           h.nlmsg_len - skipped },
 	                                           a->data + at, &around);
-	if (head && is_name_of_expression(&h, head, around))
+	if (head && is_of_expression(&h, around))
 		return;
 	if (head)
 		memcpy(a->data + (head - a->data) + 2, nobodys, sizeof(nobodys));
