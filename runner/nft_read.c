@@ -187,11 +187,12 @@ static void add_endpoint(struct content *c, struct nftnl_set_elem *x, uint16_t a
 {
 	uint32_t len = 0;
 	const void *key = nftnl_set_elem_get(x, attribute, &len);
-	struct nft_endpoint end = { .zero = 0 };
+	struct nft_endpoint end;
 
-	c->malformed |= !key || len != sizeof(end);
-	if (c->malformed)
+	if (!key || len != sizeof(end)) {
+		c->malformed = true;
 		return;
+	}
 	memcpy(&end, key, sizeof(end));
 	c->malformed |= end.zero != 0;
 	add_number(c, (uint64_t)ntohl(end.addr) << 16 | ntohs(end.port));
