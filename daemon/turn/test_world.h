@@ -7,6 +7,7 @@
 
 /* clang-format off */
 #include "common/test.h"
+#include "common/sanitizer.h"
 #include "daemon/sandbox/fake_launcher.h"
 #include "daemon/store/test_fixture.h"
 #include "daemon/turn/queue.h"
@@ -229,11 +230,17 @@ static inline int cancel(const struct uuid *tenant, const struct uuid *id, struc
 	return rc;
 }
 
+/* What is too late for the promised time is asked for again where a sanitizer takes it. */
 static inline void cancel_ok(const struct uuid *tenant, const struct uuid *id)
 {
 	struct turn t;
+	int rc = cancel(tenant, id, &t, &e);
 
-	assert_ok(cancel(tenant, id, &t, &e));
+	for (int i = 0; SANITIZED && i < 10 && rc < 0 && e.code == STORE_UNAVAILABLE; i++) {
+		e = (struct err)ERR_INIT;
+		rc = cancel(tenant, id, &t, &e);
+	}
+	assert_ok(rc);
 	assert_int_equal(t.state, TURN_CANCELLED);
 	turn_release(&t);
 }
