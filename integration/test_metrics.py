@@ -95,7 +95,11 @@ def test_turns_commands_bytes_and_sandboxes(observed):
     assert grown("cloister_execs_total", reason="exited") == 1
     assert grown("cloister_exec_output_bytes_total", stream="stdout") == 5
     assert grown("cloister_exec_output_bytes_total", stream="stderr") == 3
+    assert grown("cloister_file_bytes_total", direction="written") == 7
     assert grown("cloister_model_calls_total", result="answered") >= 2
+    assert grown("cloister_model_tokens_total", kind="input") > 0
+    assert metrics.value("cloister_database_connections_max") == 15
+    assert metrics.value("cloister_database_connections", state="idle") >= 1
     assert grown("cloister_sandbox_starts_total", result="running") == 1
     assert grown("cloister_sandbox_start_seconds_count") == 1
     assert 0 < grown("cloister_sandbox_start_seconds_sum") < 600

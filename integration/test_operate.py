@@ -52,6 +52,7 @@ def test_status_says_how_things_stand(make_daemon):
         assert one["id"] == daemon.tenants["acme"].id and one["streams"] == 1
         assert one["turns"] == now["turns"]
         assert (one["sandbox"]["state"], one["sandbox"]["calls"]) == ("running", 1)
+        assert 0 <= one["sandbox"]["ageSeconds"] < 600
         # Without cgroups nobody counts, and that is said.
         assert one["sandbox"]["memoryBytes"] is None is one["sandbox"]["tasks"]
         assert tenant_of(now, "globex") == {

@@ -18,6 +18,12 @@ let
   local = url: builtins.match "http://(127\\.0\\.0\\.1|localhost|\\[::1])([:/].*)?" url != null;
   secure = url: builtins.match "https://.+" url != null;
   plain = url: builtins.match "http://.+" url != null;
+  # In the same words as daemon/model/models.c.
+  mayCarryKey =
+    name:
+    builtins.match ".*(auth|cookie|credential|key|passw|secret|signature|token).*" (lower name) != null;
+  letters = text: builtins.genList (i: builtins.substring i 1 text) 26;
+  lower = builtins.replaceStrings (letters "ABCDEFGHIJKLMNOPQRSTUVWXYZ") (letters "abcdefghijklmnopqrstuvwxyz");
   when = condition: text: if condition then [ text ] else [ ];
   present = set: removeAttrs set (builtins.filter (name: set.${name} == null) (builtins.attrNames set));
 
@@ -59,6 +65,8 @@ let
         ++ faultsOf (say id) id
         ++ when (!secure (url id) && !plain (url id))
           (say id ".${urlName}: ${builtins.toJSON (url id)} begins neither with https:// nor with http://")
+        ++ when (builtins.match "[^@?#\\]*" (url id) == null)
+          (say id ".${urlName}: has a user, a query or a fragment; what is secret belongs in ${keyName}")
         ++ when (plain (url id) && !local (url id) && key id != null)
           (say id ".${urlName}: would carry the key unencrypted; use https://")
         ++ (if key id == null then [ ] else keyFaults id);
@@ -111,7 +119,10 @@ in
       in
       when (id == "demo") (say ": demo is the built-in model")
       ++ when (m.maxOutputTokens > m.contextWindow) (say ".maxOutputTokens: is more than contextWindow")
-      ++ when (builtins.length (builtins.attrNames m.headers) > 16) (say ".headers: more than 16");
+      ++ when (builtins.length (builtins.attrNames m.headers) > 16) (say ".headers: more than 16")
+      ++ map (name: say ".headers.${name}: may carry a key, and everybody can read it here; use apiKeyFile") (
+        builtins.filter mayCarryKey (builtins.attrNames m.headers)
+      );
     fieldsOf =
       id:
       let

@@ -207,6 +207,25 @@ let
     else
       pathFaults name path;
 
+  # Where others than root write, nothing of theirs may be read as the operator's.
+  placeFaults =
+    name: path:
+    map (place: "${at name}: ${path} lies below ${place}, where others than root write") (
+      lib.filter (inside path) ([ stateDirectory ] ++ cfg.workspaceRoots)
+    );
+
+  # A tenant's token in one of these would open more than the tenant.
+  sharedFaults =
+    name: path:
+    lib.concatMap (
+      tenant:
+      map (credential: "${at name}: ${path} is the same file as ${at "tenants"}.${tenant}.tokenFiles.${credential}") (
+        lib.filter (credential: cfg.tenants.${tenant}.tokenFiles.${credential} == path) (
+          builtins.attrNames cfg.tenants.${tenant}.tokenFiles
+        )
+      )
+    ) (builtins.attrNames cfg.tenants);
+
   registryFaults =
     unless (declared || cfg.tenants == { })
       "${at "tenantRegistryFile"}: and tenants exclude one another; declare tenants, or name a file"
@@ -235,6 +254,7 @@ let
       pathFaults "modelsFile" cfg.modelsFile
       ++ unless (!inside cfg.modelsFile "/run" && !inside cfg.modelsFile "/home")
         "${at "modelsFile"}: ${cfg.modelsFile} is where the unit cannot see it; name a file in /etc or /var/lib"
+      ++ placeFaults "modelsFile" cfg.modelsFile
     )
     ++ lib.concatMap unknownModels (builtins.attrNames cfg.tenants);
 
@@ -334,9 +354,8 @@ let
 
   externalFaults =
     secretFaults "database.urlFile" cfg.database.urlFile
-    ++ map (place: "${at "database.urlFile"}: ${cfg.database.urlFile} lies inside ${place}, where others than root can change it") (
-      lib.filter (inside cfg.database.urlFile) ([ stateDirectory ] ++ cfg.workspaceRoots)
-    )
+    ++ placeFaults "database.urlFile" cfg.database.urlFile
+    ++ sharedFaults "database.urlFile" cfg.database.urlFile
     ++ map (name: "${at "database.${name}"}: is of the database that the service runs itself, and ${at "database.urlFile"} names another; leave one of them out") (
       lib.filter (name: cfg.database.${name} != null) [
         "majorVersion"
@@ -382,12 +401,13 @@ let
       "${at "stateDirectory"}: ${builtins.toJSON cfg.stateDirectory} is not a path below /var/lib in plain letters"
     ++ unless (cfg.workspaceRoots != [ ]) "${at "workspaceRoots"}: is empty, and workspaces need a place"
     ++ lib.concatMap rootFaults cfg.workspaceRoots
-    ++ lib.concatMap (secretFaults "environmentFiles") cfg.environmentFiles
+    ++ lib.concatMap (
+      path: secretFaults "environmentFiles" path ++ placeFaults "environmentFiles" path
+    ) cfg.environmentFiles
     ++ lib.optionals (cfg.metricsTokenFile != null) (
       secretFaults "metricsTokenFile" cfg.metricsTokenFile
-      ++ map (root: "${at "metricsTokenFile"}: ${cfg.metricsTokenFile} lies below ${root}, where workspaces are") (
-        lib.filter (inside cfg.metricsTokenFile) cfg.workspaceRoots
-      )
+      ++ placeFaults "metricsTokenFile" cfg.metricsTokenFile
+      ++ sharedFaults "metricsTokenFile" cfg.metricsTokenFile
     )
     ++ registryFaults
     ++ modelFaults

@@ -49,11 +49,13 @@ let
     ];
   };
 
-  # What is built in a sandbox lies in the tenant's own state. Nix there runs a program from
-  # it in namespaces of its own, with the two stores in one. No builder users: one user is
-  # all that exists, and the sandbox is the sandbox.
+  # A store in the tenant's own state, where everything is named by where it lies: with one
+  # that is laid over /nix/store, Nix needs namespaces for each build and each program, and
+  # nobody in a sandbox makes any (guest/seal.c). So caches, whose paths are in /nix/store, are
+  # of no use. No builder users: one user is all that exists, and the sandbox is the sandbox.
   nixConf = pkgs.writeText "nix.conf" ''
-    store = /state/nix
+    store = local?store=/state/nix/store&state=/state/nix/var/nix&log=/state/nix/var/log/nix
+    substituters =
     sandbox = false
     build-users-group =
     max-jobs = 2
@@ -90,5 +92,7 @@ pkgs.runCommand "cloister-rootfs" { passthru = { inherit tools withNix; }; } ''
   install -m 0555 /dev/null "$out/cloister/guest"
   ${lib.optionalString withNix ''
     install -D -m 0444 ${nixConf} "$out/etc/nix/nix.conf"
+    # Where Nix keeps root's profiles.
+    ln -s /state/nix/var "$out/nix/var"
   ''}
 ''

@@ -182,6 +182,7 @@ in
     NotifyAccess = "main";
     # The first start creates a database cluster.
     TimeoutStartSec = 180;
+    # What crashed comes back; what was stopped stays down.
     Restart = "on-failure";
     RestartSec = 2;
     # Exit status 2 is a fault in the registry or the options; trying again would not help.
@@ -202,6 +203,7 @@ in
 
     # -- who it is, what it holds --
 
+    # Its own: whoever else were it could reach sandboxes and the database.
     User = plain s.user;
     Group = plain s.group;
     # /var/lib/...: created for the user, closed to all others.
@@ -248,7 +250,9 @@ in
     ReadOnlyPaths = [ "/sys" ];
     # A workspace in a home directory is therefore not possible.
     ProtectHome = true;
+    # Nothing that other services leave in /tmp is met, and nothing is left there.
     PrivateTmp = true;
+    # Of no use to it: kernels, other disks, and the resolver's calls beside its files.
     InaccessiblePaths = [
       "-/boot"
       "-/media"
@@ -290,12 +294,15 @@ in
     # /usr/lib/modules is hidden; tun, veth and nf_tables are still loaded on demand, by the
     # kernel.
     ProtectKernelModules = true;
+    # No setting of the clock that everything else on the machine goes by.
     ProtectClock = true;
     # Only the service's own processes are visible in /proc.
     ProtectProc = "invisible";
     # No user of the host but root and this one exists for it.
     PrivateUsers = true;
+    # No other execution domain, whose rarely used code in the kernel would be reached.
     LockPersonality = true;
+    # No scheduling before everything else, which could stop the machine.
     RestrictRealtime = true;
     # Left out: ProtectKernelTunables, ProtectKernelLogs and ProtectHostname cover parts of
     # /proc, and the kernel then refuses a new procfs in a sandbox's pid namespace (EPERM).
@@ -321,6 +328,7 @@ in
 
     # -- system calls --
 
+    # The filter judges the numbers of this architecture; others are not there.
     SystemCallArchitectures = "native";
     # What services use, mounts, and what the runner and the server confine others and
     # themselves with: ptrace (gVisor's systrap), seccomp, Landlock. The names are single

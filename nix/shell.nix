@@ -11,10 +11,15 @@ pkgs.mkShell {
     pkgs.clang-tools
     pkgs.cmocka
     pkgs.iproute2
+    pkgs.mypy
     pkgs.nftables
     pkgs.nix
     pkgs.postgresql_17
-    (pkgs.python3.withPackages (python: [ python.pytest ]))
+    (pkgs.python3.withPackages (python: [
+      python.prometheus-client
+      python.pytest
+      python.pytest-xdist
+    ]))
     pkgs.shellcheck
     pkgs.slirp4netns
     ours.runsc

@@ -77,6 +77,7 @@ plain [
   "libseccomp"
   "libsodium"
   "linuxquota"
+  "mypy"
   "nftables"
   "nix"
   "openssl"
@@ -172,7 +173,13 @@ plain [
   python3 = package "python3" "3.13.0" // {
     withPackages = choose: build {
       name = "python3-with-packages";
-      packages = choose { pytest = package "pytest" "8.0"; };
+      packages = choose (builtins.listToAttrs (
+        map (name: { inherit name; value = package name "8.0"; }) [
+          "prometheus-client"
+          "pytest"
+          "pytest-xdist"
+        ]
+      ));
     };
   };
   testers.runNixOSTest =
