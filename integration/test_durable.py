@@ -262,6 +262,7 @@ def test_ten_seconds_without_a_database(make_daemon):
         assert time.monotonic() - start < 2, "a cancel that took too long"
         assert (answer.status, answer.code) == (503, "store_unavailable"), answer
         assert answer.header("Retry-After")
+        assert f" request {answer.header('X-Request-ID')}: the turn is stopped" in daemon.log()
         size = os.path.getsize(ticks)
         time.sleep(0.5)
         assert os.path.getsize(ticks) == size, "the work was not stopped"
