@@ -23,7 +23,7 @@ def documented():
     return [re.sub("^    ", "", block, flags=re.MULTILINE) for block in blocks]
 
 
-PREPARE, RULES, URLS, _, _, BACK_UP, RESTORE = documented()
+_, RULES, URLS, _, _, BACK_UP, RESTORE = documented()
 
 
 class Documented(Postgres):
@@ -35,7 +35,7 @@ class Documented(Postgres):
             f.write(RULES.splitlines()[0] + "\nlocal all postgres peer\n")
         self.sql("SELECT pg_reload_conf()")
 
-    def follow(self, commands, **more):
+    def follow(self, commands, works=True, **more):
         """As its superuser, in a directory of that user's."""
         user = pwd.getpwnam("postgres")
         place = f"{self.directory}/dumps"
@@ -45,7 +45,11 @@ class Documented(Postgres):
                        "PGHOST": self.directory, "PGPORT": str(PORT)}
         done = subprocess.run([*AS_POSTGRES, "bash", "-euo", "pipefail", "-c", commands], cwd=place, env=environment,
                               capture_output=True, text=True, check=False, **more)
-        assert done.returncode == 0, f"{commands}: {done.stderr}"
+        assert (done.returncode == 0) is works, f"{commands}: {done.stderr}"
+        return done.stderr
+
+    def restore(self):
+        self.follow(RESTORE, input=self.password + "\n")
 
     def url(self, password=None, port=PORT):
         line = URLS.splitlines()[0]
@@ -96,7 +100,7 @@ def test_a_restored_backup_gives_the_same_answers(make_server, make_daemon):
     assert acme.run(session, "$ echo since").text == "since\n"
     globex.call("DELETE", f"/v1/sessions/{other}", status=204)
     assert daemon.stop() == 0
-    server.follow(RESTORE)
+    server.restore()
     daemon.start()
     acme, globex = daemon.client("acme"), daemon.client("globex")
     assert everything(acme, session, turn) == before
@@ -109,7 +113,7 @@ def test_a_restored_backup_gives_the_same_answers(make_server, make_daemon):
 
 
 def test_a_backup_is_restored_on_another_server(make_server, make_daemon):
-    """The roles with their passwords, and what the script makes, come first."""
+    """The roles with their passwords come first."""
     server = make_server()
     daemon = on(server, make_daemon(("acme",))).start()
     acme = daemon.client("acme")
@@ -124,12 +128,55 @@ def test_a_backup_is_restored_on_another_server(make_server, make_daemon):
     shutil.copytree(f"{server.directory}/dumps", f"{other.directory}/dumps")
     for name in os.listdir(f"{other.directory}/dumps"):
         shutil.chown(f"{other.directory}/dumps/{name}", "postgres", "postgres")
-    other.follow("psql -f roles.sql postgres")
-    other.follow(PREPARE.splitlines()[0].replace("setpriv --reuid postgres --regid postgres --clear-groups psql",
-                                                 "psql postgres"))
-    other.follow(RESTORE)
+    other.follow("psql -X -f roles.sql postgres")
+    other.restore()
     on(other, daemon).start()
     acme = daemon.client("acme")
     assert everything(acme, session, turn) == before
     assert acme.run(session, "$ echo on").text == "on\n"
     assert daemon.stop() == 0
+
+
+PLANT = """
+    CREATE FUNCTION {schema}.planted() RETURNS boolean LANGUAGE plpgsql AS $$
+    BEGIN
+        IF (SELECT bool_or(rolsuper) FROM pg_catalog.pg_roles WHERE rolname IN (current_user, session_user)) THEN
+            RAISE EXCEPTION 'planted code runs as superuser';
+        END IF;
+        RETURN true;
+    END
+    $$;
+    ALTER TABLE {schema}.{table} ADD CHECK ({schema}.planted());
+"""
+
+
+def test_what_the_owner_planted_has_no_superuser_in_a_restore(make_server, make_daemon):
+    server = make_server()
+    daemon = on(server, make_daemon(("acme",))).start()
+    acme = daemon.client("acme")
+    session = acme.session()
+    turn = acme.start(session, "$ echo kept")
+    acme.wait(turn)
+    before = everything(acme, session, turn)
+    assert daemon.stop() == 0
+    database = "ct_" + daemon.tenants["acme"].id.replace("-", "")
+    planted = {database: ("app", "session"), "cloister": ("control", "tenant")}
+    for name, (schema, table) in planted.items():
+        done = server.run_as("cloister_owner", server.password, name, PLANT.format(schema=schema, table=table))
+        assert done[0] == 0, done
+    server.follow(BACK_UP)
+    server.restore()
+    for name, (schema, _) in planted.items():
+        assert server.sql(f"SELECT has_function_privilege('{schema}.planted()', 'EXECUTE')", name) == "t"
+        owners = "SELECT string_agg(DISTINCT relowner::regrole::text, ' ') FROM pg_class WHERE relnamespace = "
+        assert server.sql(f"{owners}'{schema}'::regnamespace", name) == "cloister_owner"
+    daemon.start()
+    acme = daemon.client("acme")
+    assert everything(acme, session, turn) == before
+    assert acme.run(session, "$ echo on").text == "on\n"
+    assert daemon.stop() == 0
+    # And that it would have: these dumps, as they are restored elsewhere.
+    for name in planted:
+        said = server.follow("pg_restore --create --clean --if-exists --exit-on-error --dbname=postgres "
+                             f"{name}.dump", works=False)
+        assert "planted code runs as superuser" in said
