@@ -15,7 +15,7 @@ class Tree:
     def __init__(self, path):
         self.path, self.lib = path, f"{path}/root/usr/lib/cloister"
 
-    def install(self, name):
+    def install(self, name, prefix=()):
         """A release whose programs wait when they are run; what differs is behind their end."""
         build = f"{self.path}/{name}"
         os.makedirs(build, exist_ok=True)
@@ -23,7 +23,7 @@ class Tree:
             shutil.copy("/usr/bin/sleep", f"{build}/{program}")
             with open(f"{build}/{program}", "ab") as f:
                 f.write(name.encode())
-        done = subprocess.run([f"{ROOT}/scripts/install", build], capture_output=True, text=True, check=False,
+        done = subprocess.run([*prefix, f"{ROOT}/scripts/install", build], capture_output=True, text=True, check=False,
                               env={**os.environ, "DESTDIR": f"{self.path}/root", "PREFIX": "/usr"})
         assert done.returncode == 0, done.stderr
         return os.path.dirname(os.path.realpath(f"{self.lib}/cloisterd"))
@@ -64,3 +64,46 @@ def test_what_runs_keeps_its_release(tree, program):
         running.wait()
     three = tree.install("three")
     assert tree.releases() == {three}
+
+
+def test_only_releases_are_removed(tree):
+    """By their own names: what a link names is somebody else's, and so is what nobody made here."""
+    one = tree.install("one")
+    elsewhere = f"{tree.path}/elsewhere"
+    os.mkdir(elsewhere)
+    place = f"{tree.lib}/releases"
+    os.symlink(elsewhere, f"{place}/{'a' * 16}")
+    os.symlink(f"{tree.path}/nowhere", f"{place}/{'b' * 16}")
+    os.symlink("/nonexistent", f"{place}/link")
+    for name in ("c" * 15, "d" * 17, "E" * 16, "saved"):
+        os.mkdir(f"{place}/{name}")
+    with open(f"{place}/{'f' * 16}", "w", encoding="ascii"):
+        pass
+    foreign = tree.releases() - {one}
+    os.mkdir(f"{place}/{'0' * 16}")
+    two = tree.install("two")
+    assert tree.releases() == foreign | {two} and os.path.isdir(elsewhere)
+
+
+def test_nothing_is_removed_where_not_everything_is_seen(tree):
+    """As without /proc, or without the power to look at what others run."""
+    one = tree.install("one")
+    blind = ["setpriv", "--bounding-set=-sys_ptrace"]  # this process has more than that
+    two = tree.install("two", blind)
+    assert tree.releases() == {one, two}
+    assert tree.install("two") == two and tree.releases() == {two}
+
+
+def test_a_release_that_is_there_is_left_as_it_is(tree):
+    """But for what an installation that was ended has not put there."""
+    one = tree.install("one")
+    before = {name: os.stat(f"{one}/{name}") for name in PROGRAMS}
+    os.chmod(f"{one}/cloister-guest", 0o600)
+    with open(f"{one}/cloister-runner", "r+b") as f:
+        f.truncate(100)
+    assert tree.install("one") == one and set(os.listdir(one)) == set(PROGRAMS)
+    after = {name: os.stat(f"{one}/{name}") for name in PROGRAMS}
+    assert after["cloisterd"].st_ino == before["cloisterd"].st_ino
+    assert after["cloisterd"].st_mtime_ns == before["cloisterd"].st_mtime_ns
+    for name in ("cloister-runner", "cloister-guest"):
+        assert (after[name].st_size, after[name].st_mode) == (before[name].st_size, before[name].st_mode)
