@@ -200,7 +200,13 @@ def test_the_script_may_run_again(server):
                            "ORDER BY 1")]
 
     before = everything()
+    assert "cloister|f|t|{postgres=CTc/postgres,cloister_owner=c/postgres}" in before[1]
     assert "refuse_extension" in before[0] and "cloister_template|t|f" in before[1]
+    server.prepare()
+    assert everything() == before
+    # It was ended once between the making of a database and its opening.
+    server.sql("ALTER DATABASE cloister ALLOW_CONNECTIONS false; "
+               "GRANT CONNECT ON DATABASE cloister TO PUBLIC")
     server.prepare()
     assert everything() == before
 
@@ -462,6 +468,18 @@ def test_a_server_that_is_not_as_it_has_to_be(server, external, what):
     assert code == 1 and any(said in line for line in lines), lines
     assert not any("trying again" in line for line in lines), "to wait would change nothing"
     assert not any(OWNER in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["cloister", "cloister_template"])
+def test_the_script_runs_in_nothing_of_anothers(server, name):
+    """Whatever is in there would be run by a superuser."""
+    server.sql(f"ALTER DATABASE {name} OWNER TO cloister_owner")
+    try:
+        with pytest.raises(AssertionError, match="belongs to no superuser"):
+            server.prepare()
+    finally:
+        server.sql(f"ALTER DATABASE {name} OWNER TO postgres")
+    server.prepare()
 
 
 def test_it_is_as_it_has_to_be_again(external):

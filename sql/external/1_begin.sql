@@ -21,6 +21,13 @@ BEGIN
 	IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
 		RAISE EXCEPTION 'a superuser has to run this, and % is none', current_user;
 	END IF;
+	-- What another role made may have anything in it, which this would run as superuser.
+	IF EXISTS (SELECT FROM pg_database d JOIN pg_roles r ON r.oid = d.datdba
+			WHERE d.datname IN ('cloister', 'cloister_template') AND NOT r.rolsuper) THEN
+		RAISE EXCEPTION 'database cloister or cloister_template belongs to no superuser: '
+			'rename what this script did not make, and ALTER DATABASE ... OWNER TO a '
+			'superuser for what it did';
+	END IF;
 END
 $$;
 

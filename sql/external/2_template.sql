@@ -1,7 +1,7 @@
 -- What every tenant's database is a copy of.  Nobody connects to it but this script.
 
 SELECT 'CREATE DATABASE cloister_template TEMPLATE template0 IS_TEMPLATE true '
-	'ENCODING ''UTF8'' LOCALE_PROVIDER libc LOCALE ''C'''
+	'ALLOW_CONNECTIONS false ENCODING ''UTF8'' LOCALE_PROVIDER libc LOCALE ''C'''
 WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = 'cloister_template') \gexec
 
 REVOKE ALL ON DATABASE cloister_template FROM PUBLIC;
