@@ -14,6 +14,7 @@ import urllib.parse
 import pytest
 
 from daemon import AS_SERVICE, ENVIRONMENT, Daemon, write_file
+from nix_eval import ROOT
 from test_database import FORBIDDEN, PERMISSION
 from world import SANITIZED, descendants, eventually
 
@@ -410,6 +411,9 @@ def test_a_tenants_database_that_lost_its_guard(server, external):
 
 # --- what is refused at start ----------------------------------------------------------------------
 
+with open(f"{ROOT}/sql/bootstrap/3_guard.sql", encoding="utf-8") as guard:
+    GUARD = "CREATE EVENT TRIGGER" + guard.read().partition("CREATE EVENT TRIGGER")[2]
+
 BROKEN = {  # database, how, and what is said; the script repairs it where nothing else is named
     "another superuser": ("postgres", "ALTER ROLE cloister_owner SUPERUSER",
                           "was given to cloister_owner", None),
@@ -439,9 +443,46 @@ BROKEN = {  # database, how, and what is said; the script repairs it where nothi
                    "refuse_extension is missing or disabled in database cloister", None),
     "extensions in replicas": ("cloister", "ALTER EVENT TRIGGER refuse_extension ENABLE REPLICA",
                                "refuse_extension is missing or disabled in database cloister", None),
-    "large objects": ("cloister", "GRANT EXECUTE ON FUNCTION lo_creat(integer) TO PUBLIC",
-                      "PUBLIC may make large objects in database cloister",
-                      "REVOKE ALL ON FUNCTION lo_creat(integer) FROM PUBLIC"),
+    "another guard": ("cloister", """
+                      CREATE FUNCTION privileged.other() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
+                      REVOKE ALL ON FUNCTION privileged.other() FROM PUBLIC;
+                      DROP EVENT TRIGGER refuse_extension;
+                      CREATE EVENT TRIGGER refuse_extension ON ddl_command_start WHEN TAG IN
+                      ('CREATE EXTENSION', 'ALTER EXTENSION', 'CREATE LANGUAGE')
+                      EXECUTE FUNCTION privileged.other()""",
+                      "refuse_extension is not the one of the script in database cloister",
+                      f"DROP FUNCTION privileged.other() CASCADE; {GUARD}"),
+    "a guard that looks away": ("cloister", "DROP EVENT TRIGGER refuse_extension; "
+                                + GUARD.replace("'ALTER EXTENSION', ", ""),
+                                "refuse_extension is not the one of the script in database cloister",
+                                f"DROP EVENT TRIGGER refuse_extension; {GUARD}"),
+    **{f"large objects, {name}": (
+        "cloister", f"GRANT EXECUTE ON FUNCTION {name} TO PUBLIC",
+        f"PUBLIC may make or change large objects by {name} in database cloister",
+        f"REVOKE ALL ON FUNCTION {name} FROM PUBLIC") for name in ("lo_creat(integer)", "lo_put(oid,bigint,bytea)")},
+    "a language": ("cloister", "GRANT USAGE ON LANGUAGE plpgsql TO PUBLIC",
+                   "PUBLIC may use language plpgsql in database cloister",
+                   "REVOKE ALL ON LANGUAGE plpgsql FROM PUBLIC"),
+    "somebody": ("postgres", "CREATE ROLE somebody; GRANT CONNECT ON DATABASE cloister TO somebody",
+                 "a privilege of database cloister was given to somebody",
+                 "REVOKE ALL ON DATABASE cloister FROM somebody; DROP ROLE somebody"),
+    "more for the owner": ("postgres", "GRANT CREATE ON DATABASE cloister TO cloister_owner",
+                           "a privilege of database cloister was given to cloister_owner",
+                           "REVOKE CREATE ON DATABASE cloister FROM cloister_owner"),
+    "another one's database": ("postgres", "CREATE ROLE somebody; ALTER DATABASE cloister OWNER TO somebody",
+                               "database cloister belongs to somebody",
+                               "ALTER DATABASE cloister OWNER TO postgres; DROP ROLE somebody"),
+    "the owner's template": ("postgres", "ALTER DATABASE cloister_template OWNER TO cloister_owner",
+                             "database cloister_template belongs to cloister_owner",
+                             "ALTER DATABASE cloister_template OWNER TO postgres"),
+    "a member of the owner": ("postgres", "CREATE ROLE somebody; GRANT cloister_owner TO somebody",
+                              "is a member of cloister_owner: somebody", "DROP ROLE somebody"),
+    "a maker of tenants": ("cloister", "CREATE ROLE somebody; "
+                           "GRANT EXECUTE ON FUNCTION privileged.make_tenant_role(uuid) TO somebody",
+                           "function privileged.make_tenant_role(uuid) may be called by somebody",
+                           "DROP OWNED BY somebody; DROP ROLE somebody"),
+    "makers of tenants": ("cloister", "GRANT EXECUTE ON FUNCTION privileged.drop_tenant_role(uuid) TO PUBLIC",
+                          "function privileged.drop_tenant_role(uuid) may be called by PUBLIC", None),
     "anybody": ("postgres", "GRANT CONNECT ON DATABASE cloister TO PUBLIC",
                 "PUBLIC may connect to database cloister", None),
     "anybody in the template": ("postgres", "GRANT CONNECT ON DATABASE cloister_template TO PUBLIC",

@@ -57,6 +57,30 @@ static const struct check checks[] = {
 	  "WHERE d.datname IN ('cloister', '" EXTERNAL_TEMPLATE "') AND a.grantee = 0 "
 	  "AND a.privilege_type = 'CONNECT'",
 	  "PUBLIC may connect to database", SCRIPT },
+	{ "SELECT min(d.datname || ' was given to ' || g.rolname) FROM pg_catalog.pg_database d, "
+	  "pg_catalog.aclexplode(d.datacl) a, pg_catalog.pg_roles g "
+	  "WHERE d.datname IN ('cloister', '" EXTERNAL_TEMPLATE "') AND g.oid = a.grantee "
+	  "AND g.oid <> d.datdba AND NOT g.rolsuper "
+	  "AND (g.rolname, d.datname, a.privilege_type) <> ('cloister_owner', 'cloister', 'CONNECT')",
+	  "a privilege of database", "REVOKE ALL ON that DATABASE from that role" },
+	{ "SELECT string_agg(d.datname || ' belongs to ' || r.rolname, ', ') "
+	  "FROM pg_catalog.pg_database d JOIN pg_catalog.pg_roles r ON r.oid = d.datdba "
+	  "WHERE d.datname IN ('cloister', '" EXTERNAL_TEMPLATE "') AND NOT r.rolsuper",
+	  "it must be a superuser's, and database",
+	  "ALTER DATABASE ... OWNER TO a superuser, and run the script again" },
+	{ "SELECT string_agg(r.rolname, ', ') FROM pg_catalog.pg_roles r WHERE NOT r.rolsuper "
+	  "AND r.rolname <> 'cloister_owner' "
+	  "AND pg_catalog.pg_has_role(r.oid, 'cloister_owner', 'MEMBER')",
+	  "another role is a member of cloister_owner:", "REVOKE cloister_owner from it" },
+	{ "SELECT min(p.oid::pg_catalog.regprocedure || ' may be called by ' || "
+	  "coalesce(g.rolname, 'PUBLIC')) FROM pg_catalog.pg_proc p "
+	  "JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace, "
+	  "pg_catalog.aclexplode(coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) a "
+	  "LEFT JOIN pg_catalog.pg_roles g ON g.oid = a.grantee "
+	  "WHERE n.nspname = 'privileged' AND p.proname <> 'refuse_extension' "
+	  "AND a.grantee <> p.proowner AND g.rolname IS DISTINCT FROM 'cloister_owner' "
+	  "AND g.rolsuper IS NOT TRUE",
+	  "function", "REVOKE ALL ON that FUNCTION from it, in database cloister" },
 };
 
 /* -- of each database ------------------------------------------------------------------------ */
@@ -71,10 +95,26 @@ static const struct check database_checks[] = {
 	  "the event trigger refuse_extension is missing or disabled in database",
 	  "as a superuser, ALTER EVENT TRIGGER refuse_extension ENABLE there, or drop that "
 	  "database and restore it into a copy of " EXTERNAL_TEMPLATE },
-	{ "SELECT CASE WHEN pg_catalog.has_function_privilege('public', "
-	  "'pg_catalog.lo_creat(integer)', 'EXECUTE') THEN current_database() END",
-	  "PUBLIC may make large objects in database",
-	  "as a superuser, REVOKE ALL ON FUNCTION lo_creat(integer) FROM PUBLIC there" },
+	{ "SELECT CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger t "
+	  "JOIN pg_catalog.pg_proc p ON p.oid = t.evtfoid "
+	  "JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace "
+	  "JOIN pg_catalog.pg_roles r ON r.oid = p.proowner "
+	  "WHERE t.evtname = 'refuse_extension' AND n.nspname = 'privileged' "
+	  "AND p.proname = 'refuse_extension' AND r.rolsuper AND t.evttags @> "
+	  "'{CREATE EXTENSION,ALTER EXTENSION,CREATE LANGUAGE}') THEN current_database() END",
+	  "the event trigger refuse_extension is not the one of the script in database",
+	  SCRIPT "; for a tenant's, drop it and restore it into a copy of " EXTERNAL_TEMPLATE },
+	{ "SELECT min(p.oid::pg_catalog.regprocedure || ' in database ' || current_database()) "
+	  "FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace "
+	  "AND p.proname IN ('lo_creat', 'lo_create', 'lo_from_bytea', 'lo_open', 'lo_put', "
+	  "'lo_truncate', 'lo_truncate64', 'lo_unlink', 'lowrite') "
+	  "AND pg_catalog.has_function_privilege('public', p.oid, 'EXECUTE')",
+	  "PUBLIC may make or change large objects by",
+	  "REVOKE ALL ON that FUNCTION FROM PUBLIC there" },
+	{ "SELECT min(lanname || ' in database ' || current_database()) "
+	  "FROM pg_catalog.pg_language WHERE lanpltrusted AND lanname <> 'sql' "
+	  "AND pg_catalog.has_language_privilege('public', oid, 'USAGE')",
+	  "PUBLIC may use language", "REVOKE ALL ON that LANGUAGE FROM PUBLIC there" },
 	{ "SELECT CASE WHEN pg_catalog.has_database_privilege('public', current_database(), "
 	  "'CONNECT') THEN current_database() END",
 	  "PUBLIC may connect to database", "REVOKE ALL ON that DATABASE FROM PUBLIC" },
