@@ -1,7 +1,7 @@
 /*
  * What a PostgreSQL says until a login is over.  Whether it comes at once or byte by byte, the
  * same of it passes; and what passes is whole messages, of which none asks for a password or
- * offers what would bind a login to TLS.
+ * offers what would bind a login to TLS.  A login that proves nothing never succeeds.
  */
 #include "fuzz/fuzz.h"
 
@@ -12,6 +12,7 @@ struct login {
 	size_t len;
 	size_t fit; /* so many of them pass */
 	enum sasl_verdict verdict;
+	enum sasl_login at;
 };
 
 static void hear(struct login *l, const uint8_t *data, size_t size)
@@ -33,10 +34,11 @@ static int judge_one(struct login *l)
 	size_t before = l->len - l->fit, rest = before, message = 0;
 	struct err e = ERR_INIT;
 
-	l->verdict = sasl_judge(l->data + l->fit, &rest, &message, &e);
+	l->verdict = sasl_judge(l->data + l->fit, &rest, &l->at, &message, &e);
 	demand((l->verdict == SASL_REFUSE) == (e.code != 0));
 	demand(rest == before || (l->verdict == SASL_PASS && rest < before));
 	l->len = l->fit + rest;
+	demand(l->verdict != SASL_OVER || l->at == SASL_PROVED || l->data[l->fit] == 'E');
 	if (l->verdict != SASL_PASS)
 		return 0;
 	demand(message > 4 && message <= rest && message <= SASL_MESSAGE_MAX);

@@ -53,8 +53,7 @@ class Postgres:
             fsync = off
             log_statement = 'all'
             """)
-        with open(f"{self.data}/pg_hba.conf", "w", encoding="ascii") as f:
-            f.write(HBA)
+        self.write_rules(HBA)
         self.start()
         self.prepare()
         self.set_password(OWNER)
@@ -62,6 +61,17 @@ class Postgres:
     def add(self, name, text):
         with open(f"{self.data}/{name}", "a", encoding="utf-8") as f:
             f.write(text)
+
+    def write_rules(self, rules):
+        with open(f"{self.data}/pg_hba.conf", "w", encoding="ascii") as f:
+            f.write(rules)
+
+    def set_rules(self, rules):
+        """Who logs in later is judged by them: the server takes up a few while it reloads."""
+        self.write_rules(rules)
+        before = self.sql("SELECT pg_conf_load_time()")
+        self.sql("SELECT pg_reload_conf()")
+        eventually(lambda: self.sql("SELECT pg_conf_load_time()") != before, 30, "other rules")
 
     @staticmethod
     def command(*words, text=None):
@@ -521,6 +531,16 @@ def test_the_script_runs_in_nothing_of_anothers(server, name):
     finally:
         server.sql(f"ALTER DATABASE {name} OWNER TO postgres")
     server.prepare()
+
+
+@pytest.mark.parametrize("how", ["socket", "tcp"])
+def test_a_server_that_asks_for_no_password(server, make_daemon, how):
+    server.set_rules("local all all trust\nhostssl all all 127.0.0.0/8 trust\n")
+    try:
+        code, lines = with_url(make_daemon(), server.url() if how == "socket" else server.tcp()).fail()
+    finally:
+        server.set_rules(HBA)
+    assert code == 1 and any("it lets in whoever comes; let " in line for line in lines), lines
 
 
 def test_it_is_as_it_has_to_be_again(external):

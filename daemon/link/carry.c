@@ -32,6 +32,7 @@ struct carriage {
 	int client;
 	struct err *e;
 	enum stage stage;
+	enum sasl_login login;
 	struct flow out;         /* to the server */
 	struct flow in;          /* from it */
 	short to_read, to_write; /* events that TLS waits for at the server's socket */
@@ -143,7 +144,8 @@ static void judge(struct carriage *c)
 
 	while (c->stage == LOGIN && in->fit < in->len) {
 		size_t rest = in->len - in->fit, message = 0;
-		enum sasl_verdict verdict = sasl_judge(in->data + in->fit, &rest, &message, c->e);
+		enum sasl_verdict verdict =
+			sasl_judge(in->data + in->fit, &rest, &c->login, &message, c->e);
 
 		in->len = in->fit + rest;
 		if (verdict == SASL_MORE)

@@ -42,7 +42,9 @@ static enum sasl_verdict refuse(uint32_t code, struct err *e)
 	static const char remedy[] = "let the database's roles log in by scram-sha-256 in its "
 				     "pg_hba.conf, and set their passwords again";
 
-	if (code == ASK_CLEARTEXT)
+	if (code == ASK_NOTHING)
+		(void)err_set(e, EACCES, "it lets in whoever comes; %s", remedy);
+	else if (code == ASK_CLEARTEXT)
 		(void)err_set(e, EACCES, "it asks for the password in cleartext; %s", remedy);
 	else if (code == ASK_MD5)
 		(void)err_set(e, EACCES, "it asks for the password by MD5; %s", remedy);
@@ -98,7 +100,23 @@ static enum sasl_verdict rewrite(uint8_t *data, size_t *len, size_t *message, st
 	return SASL_PASS;
 }
 
-static enum sasl_verdict judge_request(uint8_t *data, size_t *len, size_t *message, struct err *e)
+/* Each message of SCRAM once, and in its turn: libpq takes the last for what proves the server. */
+static bool in_turn(enum sasl_login *login, uint32_t code)
+{
+	static const uint32_t turns[] = {
+		[SASL_BEGUN] = ASK_SASL,
+		[SASL_OFFERED] = ASK_SASL_CONTINUE,
+		[SASL_CHALLENGED] = ASK_SASL_FINAL,
+	};
+
+	if (*login == SASL_PROVED || turns[*login] != code)
+		return false;
+	(*login)++;
+	return true;
+}
+
+static enum sasl_verdict judge_request(uint8_t *data, size_t *len, size_t *message,
+                                       enum sasl_login *login, struct err *e)
 {
 	uint32_t code;
 
@@ -107,12 +125,13 @@ static enum sasl_verdict judge_request(uint8_t *data, size_t *len, size_t *messa
 	code = number(data + HEAD);
 	switch (code) {
 	case ASK_NOTHING:
-		return SASL_OVER;
+		return *login == SASL_PROVED ? SASL_OVER : refuse(code, e);
 	case ASK_SASL:
-		return rewrite(data, len, message, e);
 	case ASK_SASL_CONTINUE:
 	case ASK_SASL_FINAL:
-		return SASL_PASS;
+		if (!in_turn(login, code))
+			return malformed("its messages of a login come out of turn", e);
+		return code == ASK_SASL ? rewrite(data, len, message, e) : SASL_PASS;
 	default:
 		return refuse(code, e);
 	}
@@ -124,7 +143,8 @@ static bool may_come(uint8_t type)
 	return type == 'R' || type == 'N' || type == 'v';
 }
 
-enum sasl_verdict sasl_judge(uint8_t *data, size_t *len, size_t *ret_message, struct err *e)
+enum sasl_verdict sasl_judge(uint8_t *data, size_t *len, enum sasl_login *login,
+                             size_t *ret_message, struct err *e)
 {
 	size_t message;
 
@@ -143,5 +163,5 @@ enum sasl_verdict sasl_judge(uint8_t *data, size_t *len, size_t *ret_message, st
 	if (*len < message)
 		return SASL_MORE;
 	*ret_message = message;
-	return data[0] == 'R' ? judge_request(data, len, ret_message, e) : SASL_PASS;
+	return data[0] == 'R' ? judge_request(data, len, ret_message, login, e) : SASL_PASS;
 }

@@ -39,6 +39,7 @@ static void configure(void)
 	static const char hba[] = "local all postgres trust\n"
 				  "hostssl all cleartext 127.0.0.1/32 password\n"
 				  "hostssl all md5 127.0.0.1/32 md5\n"
+				  "hostssl all trusted 127.0.0.1/32 trust\n"
 				  "hostssl all all 127.0.0.1/32 scram-sha-256\n";
 	char text[1000], path[100];
 
@@ -136,6 +137,7 @@ static void make_roles(void)
 	must(conn, "CREATE ROLE alice LOGIN PASSWORD '" PASSWORD "'");
 	must(conn, "CREATE ROLE bob LOGIN PASSWORD '" PASSWORD "'");
 	must(conn, "CREATE ROLE cleartext LOGIN PASSWORD '" PASSWORD "'");
+	must(conn, "CREATE ROLE trusted LOGIN PASSWORD '" PASSWORD "'");
 	must(conn, "SET password_encryption = 'md5'");
 	must(conn, "CREATE ROLE md5 LOGIN PASSWORD '" PASSWORD "'");
 	must(conn, "GRANT ALL ON SCHEMA public TO alice");
@@ -214,6 +216,17 @@ static void no_login_that_shows_the_password(void **state)
 	PQfinish(conn);
 	conn = connect_as(&through, "md5");
 	assert_non_null(strstr(PQerrorMessage(conn), "asks for the password by MD5"));
+	PQfinish(conn);
+}
+
+/* The server asks for no password, and libpq alone would be content (before 16). */
+static void no_login_without_a_password(void **state)
+{
+	PGconn *conn = connect_as(&through, "trusted");
+
+	(void)state;
+	assert_int_equal(PQstatus(conn), CONNECTION_BAD);
+	assert_non_null(strstr(PQerrorMessage(conn), "it lets in whoever comes; let the "));
 	PQfinish(conn);
 }
 
@@ -556,6 +569,7 @@ int main(void)
 		cmocka_unit_test(a_session),
 		cmocka_unit_test(a_wrong_password),
 		cmocka_unit_test(no_login_that_shows_the_password),
+		cmocka_unit_test(no_login_without_a_password),
 		cmocka_unit_test(sessions_do_not_mix),
 		cmocka_unit_test(a_query_is_cancelled),
 		cmocka_unit_test(much_arrives_as_it_is),

@@ -12,6 +12,7 @@
 #define AFTER "what follows"
 
 static struct err e;
+static enum sasl_login login; /* as far as it has come before what is judged */
 
 /* A message of a type, with a length that may be a lie of so many bytes. */
 static size_t put(uint8_t *at, char type, const void *body, size_t len, int lie)
@@ -42,6 +43,7 @@ static enum sasl_verdict judge(const uint8_t *said, size_t len, uint8_t *ret, si
 {
 	enum sasl_verdict verdict = SASL_MORE;
 	uint8_t *whole = malloc(len + sizeof(AFTER));
+	enum sasl_login before = login, at = login;
 	size_t n;
 
 	for (size_t i = 0; i <= len && verdict == SASL_MORE; i++) {
@@ -49,7 +51,8 @@ static enum sasl_verdict judge(const uint8_t *said, size_t len, uint8_t *ret, si
 
 		memcpy(part, said, i);
 		n = i;
-		verdict = sasl_judge(part, &n, ret_message, &e);
+		assert_int_equal(at, before);
+		verdict = sasl_judge(part, &n, &at, ret_message, &e);
 		assert_true(verdict == SASL_REFUSE || verdict == SASL_OVER || i == len || n == i);
 		free(part);
 	}
@@ -57,12 +60,14 @@ static enum sasl_verdict judge(const uint8_t *said, size_t len, uint8_t *ret, si
 	memcpy(whole + len, AFTER, sizeof(AFTER));
 	n = len + sizeof(AFTER);
 	if (verdict == SASL_PASS) {
-		assert_int_equal(sasl_judge(whole, &n, ret_message, &e), verdict);
+		assert_int_equal(sasl_judge(whole, &n, &login, ret_message, &e), verdict);
+		assert_int_equal(login, at);
 		assert_int_equal(n, *ret_message + sizeof(AFTER));
 		assert_memory_equal(whole + *ret_message, AFTER, sizeof(AFTER));
 		memcpy(ret, whole, *ret_message);
 	}
 	free(whole);
+	login = SASL_BEGUN;
 	return verdict;
 }
 
@@ -148,15 +153,74 @@ static void a_password_is_not_shown(void **state)
 	assert_int_equal(ask(10 << 24, 0), SASL_REFUSE);
 }
 
+static enum sasl_verdict ask_at(enum sasl_login at, uint32_t code, size_t more)
+{
+	login = at;
+	return ask(code, more);
+}
+
+/* Whoever could answer at all would be the database. */
+static void nothing_is_over_without_a_proof(void **state)
+{
+	(void)state;
+	for (enum sasl_login at = SASL_BEGUN; at < SASL_PROVED; at++) {
+		assert_int_equal(ask_at(at, 0, 0), SASL_REFUSE);
+		assert_non_null(strstr(e.text, "it lets in whoever comes"));
+		assert_non_null(strstr(e.text, "scram-sha-256"));
+	}
+}
+
+static void each_message_in_its_turn(void **state)
+{
+	(void)state;
+	for (enum sasl_login at = SASL_BEGUN; at <= SASL_PROVED; at++)
+		for (uint32_t code = 10; code <= 12; code++) {
+			if ((uint32_t)at + 10 == code)
+				continue;
+			assert_int_equal(ask_at(at, code, 1), SASL_REFUSE);
+			assert_non_null(strstr(e.text, "out of turn"));
+		}
+}
+
+/* From its beginning to its end; a notice in between changes nothing. */
+static void a_whole_login(void **state)
+{
+	static const struct {
+		uint32_t code;
+		const char *more;
+		size_t len;
+		enum sasl_login then;
+	} says[] = {
+		{ 10, PLUS SCRAM, sizeof(PLUS SCRAM), SASL_OFFERED },
+		{ 11, "r=abc,s=QUJD,i=4096", 19, SASL_CHALLENGED },
+		{ 12, "v=QUJD", 6, SASL_PROVED },
+	};
+	enum sasl_login at = SASL_BEGUN;
+	uint8_t said[SASL_MESSAGE_MAX];
+	size_t n, message;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(says); i++) {
+		n = put_request(said, says[i].code, says[i].more, says[i].len);
+		assert_int_equal(sasl_judge(said, &n, &at, &message, &e), SASL_PASS);
+		assert_int_equal(at, says[i].then);
+		n = put(said, 'N', "S", 2, 0);
+		assert_int_equal(sasl_judge(said, &n, &at, &message, &e), SASL_PASS);
+		assert_int_equal(at, says[i].then);
+	}
+	n = put_request(said, 0, "", 0);
+	assert_int_equal(sasl_judge(said, &n, &at, &message, &e), SASL_OVER);
+}
+
 static void what_passes(void **state)
 {
 	uint8_t said[64], got[SASL_MESSAGE_MAX];
 	size_t message;
 
 	(void)state;
-	assert_int_equal(ask(11, 90), SASL_PASS);
-	assert_int_equal(ask(12, 48), SASL_PASS);
-	assert_int_equal(ask(0, 0), SASL_OVER);
+	assert_int_equal(ask_at(SASL_OFFERED, 11, 90), SASL_PASS);
+	assert_int_equal(ask_at(SASL_CHALLENGED, 12, 48), SASL_PASS);
+	assert_int_equal(ask_at(SASL_PROVED, 0, 0), SASL_OVER);
 	assert_int_equal(judge(said, put(said, 'N', "S", 2, 0), got, &message), SASL_PASS);
 	assert_int_equal(judge(said, put(said, 'v', "", 0, 0), got, &message), SASL_PASS);
 	/* An error of the server is known by its first byte, and may be long. */
@@ -185,8 +249,8 @@ static void lengths_at_their_bounds(void **state)
 
 	(void)state;
 	/* type, length and code are 9 of the bytes */
-	assert_int_equal(ask(11, SASL_MESSAGE_MAX - 9), SASL_PASS);
-	assert_int_equal(ask(11, SASL_MESSAGE_MAX - 8), SASL_REFUSE);
+	assert_int_equal(ask_at(SASL_CHALLENGED, 12, SASL_MESSAGE_MAX - 9), SASL_PASS);
+	assert_int_equal(ask_at(SASL_CHALLENGED, 12, SASL_MESSAGE_MAX - 8), SASL_REFUSE);
 	assert_non_null(strstr(e.text, "length"));
 	for (int len = 0; len < 4; len++)
 		assert_int_equal(judge(said, put(said, 'R', body, len, 0), got, &message),
@@ -222,6 +286,9 @@ int main(void)
 		cmocka_unit_test(one_mechanism_is_taken_out),
 		cmocka_unit_test(lists_of_mechanisms_that_are_none),
 		cmocka_unit_test(a_password_is_not_shown),
+		cmocka_unit_test(nothing_is_over_without_a_proof),
+		cmocka_unit_test(each_message_in_its_turn),
+		cmocka_unit_test(a_whole_login),
 		cmocka_unit_test(what_passes),
 		cmocka_unit_test(what_does_not_begin_a_login),
 		cmocka_unit_test(lengths_at_their_bounds),

@@ -88,6 +88,16 @@ static PGconn *open_connection(const struct pg_place *at, const char *user, cons
 	return PQconnectdbParams(keys, values, 0);
 }
 
+/* Who asks for no password has not shown either that it is the server that has it. */
+static int check_asked(const struct pg_place *at, PGconn *conn, struct err *e)
+{
+	if (!at->secret || PQconnectionUsedPassword(conn))
+		return 0;
+	return err_set(e, STORE_UNFIT,
+	               "it lets in whoever comes; let the database's roles log in by scram-sha-256 "
+	               "in its pg_hba.conf");
+}
+
 int pg_connect(const struct pg_place *at, const char *user, const char *database, struct pg **ret,
                struct err *e)
 {
@@ -109,6 +119,10 @@ int pg_connect(const struct pg_place *at, const char *user, const char *database
 		              (int)strcspn(text, "\n"), text);
 		PQfinish(pg->conn);
 		return -1;
+	}
+	if (check_asked(at, pg->conn, e) < 0) {
+		PQfinish(pg->conn);
+		return err_wrap(e, "database %s as %s", database, user);
 	}
 	(void)PQsetNoticeReceiver(pg->conn, swallow_notice, NULL);
 	*ret = mem_take(&pg);
