@@ -2,13 +2,15 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define PLUS       "SCRAM-SHA-256-PLUS"
-#define HEAD       5  /* type and length */
-#define AUTH_HEAD  9  /* and what is asked for */
-#define NAME_MAX_  20 /* of a mechanism, by RFC 4422 */
-#define NAME_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+#define PLUS         "SCRAM-SHA-256-PLUS"
+#define HEAD         5  /* type and length */
+#define AUTH_HEAD    9  /* and what is asked for */
+#define NAME_MAX_    20 /* of a mechanism, by RFC 4422 */
+#define ROUND_DIGITS 9  /* fit into any number */
+#define NAME_CHARS   "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
 /* Of AuthenticationRequest, as PostgreSQL numbers them. */
 enum {
@@ -100,6 +102,47 @@ static enum sasl_verdict rewrite(uint8_t *data, size_t *len, size_t *message, st
 	return SASL_PASS;
 }
 
+/* Past "letter=value" and what ends it, a comma or the text; NULL when that is not there. */
+static const char *after(const char *text, char letter)
+{
+	return text[0] == letter && text[1] == '=' ? text + strcspn(text, ",") : NULL;
+}
+
+/* The rounds of hashing that r=...,s=...,i=ROUNDS asks for; 0 when it is malformed. */
+static unsigned long rounds(const char *text)
+{
+	const char *salt = after(text, 'r');
+	const char *count = salt && *salt ? after(salt + 1, 's') : NULL;
+	size_t digits;
+
+	if (!count || strncmp(count, ",i=", 3) != 0)
+		return 0;
+	count += 3;
+	digits = strspn(count, "0123456789");
+	if (!digits || count[digits])
+		return 0;
+	return digits > ROUND_DIGITS ? SASL_ROUNDS_MAX + 1 : strtoul(count, NULL, 10);
+}
+
+static enum sasl_verdict judge_challenge(const uint8_t *said, size_t len, struct err *e)
+{
+	char text[SASL_MESSAGE_MAX];
+	unsigned long n;
+
+	memcpy(text, said, len);
+	text[len] = '\0';
+	n = strlen(text) == len ? rounds(text) : 0;
+	if (!n)
+		return malformed("its challenge of a login is malformed", e);
+	if (n <= SASL_ROUNDS_MAX)
+		return SASL_PASS;
+	(void)err_set(e, EACCES,
+	              "it asks for more than %d rounds of hashing for a login; set a smaller "
+	              "scram_iterations there, and the passwords of its roles again",
+	              SASL_ROUNDS_MAX);
+	return SASL_REFUSE;
+}
+
 /* Each message of SCRAM once, and in its turn: libpq takes the last for what proves the server. */
 static bool in_turn(enum sasl_login *login, uint32_t code)
 {
@@ -131,7 +174,11 @@ static enum sasl_verdict judge_request(uint8_t *data, size_t *len, size_t *messa
 	case ASK_SASL_FINAL:
 		if (!in_turn(login, code))
 			return malformed("its messages of a login come out of turn", e);
-		return code == ASK_SASL ? rewrite(data, len, message, e) : SASL_PASS;
+		if (code == ASK_SASL)
+			return rewrite(data, len, message, e);
+		return code == ASK_SASL_FINAL
+		               ? SASL_PASS
+		               : judge_challenge(data + AUTH_HEAD, *message - AUTH_HEAD, e);
 	default:
 		return refuse(code, e);
 	}

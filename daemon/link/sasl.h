@@ -1,7 +1,7 @@
 /*
  * sasl.h - what a PostgreSQL says until a login is over, judged and made fit for libpq.
  *
- * The only reader of foreign bytes in the link, and a pure function.  Three things happen here:
+ * The only reader of foreign bytes in the link, and a pure function.  Four things happen here:
  *
  *  - SCRAM-SHA-256-PLUS is taken out of the mechanisms that a server offers.  It would bind
  *    the login to the TLS session, of which libpq, at its local socket, has none; offered it
@@ -11,6 +11,7 @@
  *  - A login that proves nothing is refused by name: libpq before 16 takes the server's word
  *    that all is well, although nobody was asked for anything.  With SCRAM each side has
  *    proved to the other that it knows the password (libpq verifies the server's proof).
+ *  - So is one that would keep libpq busy with hashing for minutes.
  */
 #ifndef DAEMON_LINK_SASL_H
 #define DAEMON_LINK_SASL_H
@@ -21,7 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SASL_MESSAGE_MAX 2048 /* bytes of one, with its type and length */
+#define SASL_MESSAGE_MAX 2048   /* bytes of one, with its type and length */
+#define SASL_ROUNDS_MAX  100000 /* of hashing, which PostgreSQL calls scram_iterations */
 
 /* How far the login of one connection has come. */
 enum sasl_login {

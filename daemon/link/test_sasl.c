@@ -4,6 +4,7 @@
 #include "daemon/link/sasl.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,6 +183,67 @@ static void each_message_in_its_turn(void **state)
 		}
 }
 
+static enum sasl_verdict challenge_of(const char *text, size_t len)
+{
+	uint8_t said[SASL_MESSAGE_MAX], got[SASL_MESSAGE_MAX];
+	size_t message;
+
+	login = SASL_OFFERED;
+	return judge(said, put_request(said, 11, text, len), got, &message);
+}
+
+static enum sasl_verdict challenge(const char *text)
+{
+	return challenge_of(text, strlen(text));
+}
+
+/* libpq would do them all, and nothing else meanwhile. */
+static void rounds_of_hashing(void **state)
+{
+	const char *const too_many[] = { "100001", "999999999", "1000000000",
+		                         "18446744073709551617", "4294971392" };
+	char text[100];
+
+	(void)state;
+	assert_int_equal(challenge("r=a,s=b,i=1"), SASL_PASS);
+	assert_int_equal(challenge("r=a,s=b,i=100000"), SASL_PASS);
+	for (size_t i = 0; i < ARRAY_LEN(too_many); i++) {
+		(void)snprintf(text, sizeof(text), "r=a,s=b,i=%s", too_many[i]);
+		assert_int_equal(challenge(text), SASL_REFUSE);
+		assert_non_null(strstr(e.text, "more than 100000 rounds"));
+	}
+}
+
+static void challenges_that_are_none(void **state)
+{
+	const char *const texts[] = {
+		"",
+		"r=a",
+		"r=a,s=b",
+		"r=a,s=b,i=",
+		"r=a,s=b,i=0",
+		"r=a,s=b,i=-1",
+		"r=a,s=b,i=+1",
+		"r=a,s=b,i= 1",
+		"r=a,s=b,i=1x",
+		"r=a,s=b,i=1,",
+		"r=a,s=b,i=1,i=200000",
+		"r=a,s=b,x=1,i=1",
+		"s=b,r=a,i=1",
+		"i=1,r=a,s=b",
+		"m=x,r=a,s=b,i=1",
+		"e=other-error",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		assert_int_equal(challenge(texts[i]), SASL_REFUSE);
+		assert_non_null(strstr(e.text, "malformed"));
+	}
+	assert_int_equal(challenge_of("r=a,s=b,i=1", 12), SASL_REFUSE); /* with its NUL */
+	assert_int_equal(challenge_of("r=a\0,s=b,i=1", 12), SASL_REFUSE);
+}
+
 /* From its beginning to its end; a notice in between changes nothing. */
 static void a_whole_login(void **state)
 {
@@ -218,7 +280,7 @@ static void what_passes(void **state)
 	size_t message;
 
 	(void)state;
-	assert_int_equal(ask_at(SASL_OFFERED, 11, 90), SASL_PASS);
+	assert_int_equal(challenge("r=abc,s=QUJD,i=4096"), SASL_PASS);
 	assert_int_equal(ask_at(SASL_CHALLENGED, 12, 48), SASL_PASS);
 	assert_int_equal(ask_at(SASL_PROVED, 0, 0), SASL_OVER);
 	assert_int_equal(judge(said, put(said, 'N', "S", 2, 0), got, &message), SASL_PASS);
@@ -288,6 +350,8 @@ int main(void)
 		cmocka_unit_test(a_password_is_not_shown),
 		cmocka_unit_test(nothing_is_over_without_a_proof),
 		cmocka_unit_test(each_message_in_its_turn),
+		cmocka_unit_test(rounds_of_hashing),
+		cmocka_unit_test(challenges_that_are_none),
 		cmocka_unit_test(a_whole_login),
 		cmocka_unit_test(what_passes),
 		cmocka_unit_test(what_does_not_begin_a_login),
