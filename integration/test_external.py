@@ -1,6 +1,7 @@
 """An external PostgreSQL (--database-url-file): its own cluster, which these tests make."""
 
 import glob
+import hashlib
 import hmac
 import json
 import os
@@ -265,6 +266,29 @@ def test_nobody_reaches_another(server, external):
     assert "password authentication failed" in server.run_as(other_role, secret, other,
                                                              "SELECT 1")[2]
     assert external.stop() == 0
+
+
+def test_the_log_of_the_server_shows_no_values(server, external):
+    """Not what fails, its DETAIL or its parameters; and our roles cannot have it otherwise."""
+    external.start()
+    external.client("acme").session()
+    assert external.stop() == 0
+    role, own = names(external, "acme")
+    settings = {"log_min_error_statement": "panic", "log_error_verbosity": "terse", "log_parameter_max_length": "0"}
+    for user, password in (("cloister_owner", server.password), (role, server.tenant_password(role))):
+        for name, value in settings.items():
+            assert server.run_as(user, password, own, f"SHOW {name}")[:2] == (0, value)
+            for how in (f"SET {name} TO DEFAULT", f"ALTER ROLE {user} SET {name} TO DEFAULT",
+                        f"ALTER ROLE {user} RESET {name}"):
+                assert "permission denied" in server.run_as(user, password, own, how)[2], how
+    value = hashlib.md5(b"a tenant's").hexdigest()  # which is in no statement
+    with open(f"{server.directory}/log", encoding="utf-8") as log:
+        log.seek(0, os.SEEK_END)
+        said = server.run_as("cloister_owner", server.password, own, "CREATE TABLE app.one (it text PRIMARY KEY); "
+                             "INSERT INTO app.one SELECT md5('a tenant''s') FROM generate_series(1, 2)")[2]
+        logged = log.read()
+    assert value in said and "duplicate key value violates" in logged
+    assert value not in logged and "STATEMENT:" not in logged
 
 
 def what_is_allowed(server, user, password, database, statements):

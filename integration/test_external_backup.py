@@ -32,7 +32,7 @@ class Documented(Postgres):
     def __init__(self, world):
         super().__init__(world)
         with open(f"{self.data}/pg_hba.conf", "w", encoding="ascii") as f:
-            f.write(RULES.splitlines()[0] + "\nlocal all postgres peer\n")
+            f.write(RULES + "local all postgres peer\n")
         self.sql("SELECT pg_reload_conf()")
 
     def follow(self, commands, works=True, **more):
@@ -79,6 +79,21 @@ def on(server, daemon):
     write_file(f"{daemon.var}/database-url", server.url() + "\n")
     daemon.options[:] = [f"--database-url-file={daemon.var}/database-url"]
     return daemon
+
+
+def test_whom_the_lines_let_in_where(make_server, make_daemon):
+    server = make_server()
+    daemon = on(server, make_daemon(("acme",))).start()
+    assert daemon.client("acme").session()
+    assert daemon.stop() == 0
+    number = daemon.tenants["acme"].id.replace("-", "")
+    role, own = f"cr_{number}", f"ct_{number}"
+    who = {"cloister_owner": server.password, role: server.tenant_password(role)}
+    said = {(user, name): server.run_as(user, secret, name, "SELECT 1")
+            for user, secret in who.items() for name in ("postgres", "template1", "template0", "cloister", own)}
+    let_in = {where for where, (code, *_) in said.items() if code == 0}
+    assert let_in == {("cloister_owner", "cloister"), ("cloister_owner", own), (role, own)}
+    assert all("rejects connection" in said[where][2] for where in said.keys() - let_in), said
 
 
 def test_a_restored_backup_gives_the_same_answers(make_server, make_daemon):

@@ -41,6 +41,9 @@ BEGIN
 	EXECUTE format('ALTER ROLE %I SET statement_timeout = ''30s''', role_name);
 	EXECUTE format('ALTER ROLE %I SET lock_timeout = ''5s''', role_name);
 	EXECUTE format('ALTER ROLE %I SET idle_in_transaction_session_timeout = ''30s''', role_name);
+	EXECUTE format('ALTER ROLE %I SET log_min_error_statement = ''panic''', role_name);
+	EXECUTE format('ALTER ROLE %I SET log_error_verbosity = ''terse''', role_name);
+	EXECUTE format('ALTER ROLE %I SET log_parameter_max_length = 0', role_name);
 END
 $$;
 

@@ -27,7 +27,8 @@ class Server:
             os.makedirs(path, exist_ok=True)
             os.chown(path, user.pw_uid, user.pw_gid)
         self.run("initdb", "-D", DATA, "-U", "postgres", "-N", "--auth=reject")
-        rules = documented("operate-debian.md", SECTION)[1].splitlines()[0]
+        rules = "\n".join(line for line in documented("operate-debian.md", SECTION)[1].splitlines()
+                          if line.startswith("local"))
         with open(f"{DATA}/pg_hba.conf", "w", encoding="ascii") as f:
             f.write(f"{rules}\nlocal all postgres peer\n")
         self.start()
