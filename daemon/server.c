@@ -29,6 +29,7 @@
 #define START_TIMEOUT_MS 60000
 #define HEARTBEAT_MS     15000
 #define PROOF_MS         60000 /* that a turn waits for the end of an earlier sandbox */
+#define HOLD_MS          250 /* between two looks at the lock of a database that is not ours */
 #define WORKERS          8
 #define CONNECTIONS      4096
 
@@ -276,6 +277,18 @@ static int start_http(struct server *s, struct err *e)
 	return launcher_send(s->launcher_sock, &ready, NULL, e);
 }
 
+/* Nobody but PostgreSQL can tell, and none of ours may go on beside another daemon's. */
+static bool is_taken(struct server *s)
+{
+	struct err e = ERR_INIT;
+
+	if (store_hold(s->store, &e) == 0 || e.code != STORE_TAKEN)
+		return false;
+	log_error("the connection that kept other daemons away was lost, and %s; this one ends",
+	          e.text);
+	return true;
+}
+
 /*
  * Without the keeper of the courier no model can be asked again, without that of the link no
  * database, and this process cannot fork another one.  So it ends, as if the launcher were gone:
@@ -286,9 +299,14 @@ static void wait_for_end(struct server *s)
 	struct pollfd p[] = { { .fd = s->end.fd, .events = POLLIN },
 		              { .fd = s->courier },
 		              { .fd = s->database.link } };
+	int n;
 
-	while (poll(p, 3, -1) < 1)
-		;
+	while ((n = poll(p, 3, s->database.url ? HOLD_MS : -1)) < 1) {
+		if (n == 0 && is_taken(s)) {
+			atomic_store(&s->orphaned, true);
+			return;
+		}
+	}
 	if (p[0].revents)
 		return;
 	log_error("the process that speaks to %s, and the one that starts it again, are gone; the "

@@ -408,6 +408,52 @@ def test_the_server_is_restarted_under_load(server, external):
     assert external.stop() == 0
 
 
+GUARD = """SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 7740319 AND objid = 0
+           AND granted AND database = (SELECT oid FROM pg_database WHERE datname = 'cloister')"""
+
+
+def test_nobody_gets_in_while_the_server_is_restarted(server, external, make_daemon):
+    """The lock is a connection's; whoever lost that takes it again before anything else."""
+    external.start()
+    client = external.client("acme")
+    session = client.session()
+    other = with_url(make_daemon(), server.url())
+    for _ in range(3):
+        server.stop()
+        server.start()
+        code, lines = other.fail()
+        assert code == 1 and any("another cloisterd uses this database" in line for line in lines)
+    server.sql(f"SELECT pg_terminate_backend(pid) FROM ({GUARD}) AS guard")
+    eventually(lambda: server.sql(GUARD), 5, "the lock is taken again")
+    assert client.run(session, "again").status == "completed"
+    assert external.stop() == 0
+
+
+def test_who_lost_the_database_to_another_ends(server, external):
+    external.start()
+    client = external.client("acme")
+    turn = client.start(client.session(), "$ echo begun; sleep 600")
+    client.wait_for(turn, "running")
+    daemon = external.server()
+    os.kill(daemon.pid, signal.SIGSTOP)
+    server.sql(f"SELECT pg_terminate_backend(pid) FROM ({GUARD}) AS guard")
+    with subprocess.Popen(
+            server.psql("-U", "cloister_owner", "-d", "cloister"), stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, cwd="/",
+            env={**ENVIRONMENT, "PGPASSWORD": server.password}) as thief:
+        thief.stdin.write("SELECT pg_try_advisory_lock(7740319, 0);\n")
+        thief.stdin.flush()
+        assert thief.stdout.readline() == "t\n"
+        os.kill(daemon.pid, signal.SIGCONT)
+        assert external.process.wait(60) == 1
+        thief.stdin.close()
+    assert "the connection that kept other daemons away was lost" in external.log()
+    assert not external.tree()
+    external.start()
+    assert external.client("acme").wait(turn).status == "completed"
+    assert external.stop() == 0
+
+
 def test_another_password_heals_with_a_restart(server, external):
     external.start()
     client = external.client("acme")

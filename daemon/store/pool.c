@@ -29,6 +29,8 @@ struct pool {
 	pthread_mutex_t lock; /* guards everything below but the pg of a busy slot */
 	pthread_cond_t freed;
 	const struct pg_place *at;
+	int (*gate)(void *ctx, struct err *e);
+	void *gate_ctx;
 	uint64_t tick;
 	size_t max;
 	struct lease slots[];
@@ -50,6 +52,12 @@ int pool_new(const struct pg_place *at, unsigned int max, struct pool **ret, str
 	pthread_condattr_destroy(&attr);
 	*ret = p;
 	return 0;
+}
+
+void pool_set_gate(struct pool *p, int (*gate)(void *ctx, struct err *e), void *ctx)
+{
+	p->gate = gate;
+	p->gate_ctx = ctx;
 }
 
 void pool_free(struct pool **pool)
@@ -136,6 +144,8 @@ static int fit(struct pool *p, struct lease *slot, bool reuse, struct err *e)
 		pg_close(&slot->pg);
 	if (slot->pg)
 		return 0;
+	if (p->gate && p->gate(p->gate_ctx, e) < 0)
+		return -1;
 	metric_count(METRIC_DATABASE_CONNECTS, 0);
 	if (pg_connect(p->at, slot->key.user, slot->key.database, &slot->pg, e) == 0)
 		return 0;

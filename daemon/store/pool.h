@@ -24,6 +24,9 @@ struct pool_key {
 int pool_new(const struct pg_place *at, unsigned int max, struct pool **ret, struct err *e)
 	must_check;
 
+/* Before each new connection: -1 with e, and there is none.  To be set before the first one. */
+void pool_set_gate(struct pool *pool, int (*gate)(void *ctx, struct err *e), void *ctx);
+
 /* All leases must have been returned. */
 void pool_free(struct pool **pool);
 

@@ -42,7 +42,7 @@ static int take_guard(struct pg *pg, struct err *e)
 			break;
 		(void)nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 	}
-	return err_set(e, STORE_UNFIT,
+	return err_set(e, STORE_TAKEN,
 	               "another cloisterd uses this database (it holds the advisory lock of the "
 	               "control database); stop it first");
 }
@@ -63,6 +63,26 @@ static int open_guard(struct store *s, struct err *e)
 	if (take_guard(s->guard, e) == 0)
 		return 0;
 	pg_close(&s->guard);
+	return -1;
+}
+
+int store_hold(struct store *s, struct err *e)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&s->guard_lock);
+	if (!s->guard || !pg_alive(s->guard))
+		rc = open_guard(s, e);
+	pthread_mutex_unlock(&s->guard_lock);
+	return rc;
+}
+
+/* Nobody works on the database who may have lost it to another daemon. */
+static int pass_gate(void *ctx, struct err *e)
+{
+	if (store_hold(ctx, e) == 0)
+		return 0;
+	e->code = STORE_UNAVAILABLE;
 	return -1;
 }
 
@@ -127,6 +147,7 @@ static int open_steps(struct store *s, const struct store_conf *conf, struct err
 	    take_guard(s->guard, e) < 0 || migrate(s->guard, "control", sql_control(), e) < 0 ||
 	    next_generation(s, &s->generation, e) < 0)
 		return -1;
+	pool_set_gate(s->pool, pass_gate, s);
 	if (s->secret)
 		external_warn(s->guard);
 	return 0;

@@ -28,6 +28,7 @@ enum store_code {
 	STORE_NO_SUCH_TURN, /* a session has no turn of that index */
 	STORE_TENANT_FULL,  /* the tenant's database has reached its bound */
 	STORE_UNFIT,        /* of store_open() alone: to wait would change nothing */
+	STORE_TAKEN,        /* another daemon works on the database */
 };
 
 struct store;
@@ -70,6 +71,14 @@ struct store_use {
 };
 
 struct store_use store_connections(const struct store *s);
+
+/*
+ * The lock that keeps a second daemon away belongs to a connection, and a server elsewhere may
+ * be restarted.  Takes it again when that was lost, before any other connection is opened.
+ * STORE_TAKEN: another daemon was faster, and this one must end.  To be called several times
+ * a second where the server is not ours; costs one system call while all is well.
+ */
+int store_hold(struct store *s, struct err *e) must_check;
 
 /* One trip to the control database.  For readiness. */
 int store_ping(struct store *s, struct err *e) must_check;

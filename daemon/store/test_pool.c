@@ -11,7 +11,7 @@ static void second_store_is_refused(void **state)
 	struct store *other = NULL;
 
 	(void)state;
-	assert_code(store_open(&conf, &other, &e), STORE_UNFIT);
+	assert_code(store_open(&conf, &other, &e), STORE_TAKEN);
 	assert_non_null(strstr(e.text, "another cloisterd uses this database"));
 	assert_null(other);
 	assert_ok(store_ping(store, &e));

@@ -115,7 +115,7 @@ static void a_second_daemon_is_refused(void **state)
 	struct store *second = NULL;
 
 	(void)state;
-	assert_code(store_open(&conf, &second, &e), STORE_UNFIT);
+	assert_code(store_open(&conf, &second, &e), STORE_TAKEN);
 	assert_non_null(strstr(e.text, "another cloisterd uses this database"));
 	assert_null(second);
 	assert_ok(store_ping(store, &e));
