@@ -4,9 +4,12 @@
 #include "daemon/tenant/trusted.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int check_place(const char *path, const char *state_dir, const struct registry *r,
                        struct err *e)
@@ -44,7 +47,7 @@ int operator_token(const struct options *o, const char *state_dir, const struct 
 	return rc < 0 ? err_wrap(e, "--metrics-token-file") : 0;
 }
 
-static int read_url(const char *path, struct database_url *ret, struct err *e)
+static int read_url_here(const char *path, struct database_url *ret, struct err *e)
 {
 	auto_free char *text = NULL;
 	size_t len;
@@ -55,6 +58,66 @@ static int read_url(const char *path, struct database_url *ret, struct err *e)
 	rc = url_parse(text, len, ret, e);
 	sodium_memzero(text, len);
 	return rc < 0 ? err_wrap(e, "%.200s", path) : 0;
+}
+
+struct answer {
+	int rc;
+	struct err e;
+	struct database_url url;
+};
+
+static int take_answer(int fd, struct database_url *ret, struct err *e)
+{
+	struct answer a;
+	char *at = (char *)&a;
+	size_t len = 0;
+	ssize_t n = 1;
+
+	while (len < sizeof(a) && n != 0) {
+		n = read(fd, at + len, sizeof(a) - len);
+		if (n > 0)
+			len += (size_t)n;
+		else if (n < 0 && errno != EINTR)
+			break;
+	}
+	if (len < sizeof(a))
+		(void)err_set(&a.e, EIO, "the process that reads it ended without an answer");
+	*e = a.e;
+	if (len == sizeof(a) && a.rc == 0)
+		*ret = a.url;
+	sodium_memzero(&a, sizeof(a));
+	return e->code ? -1 : 0;
+}
+
+/*
+ * libpq leaves copies of the line in its heap, and every process that is forked later would
+ * have them.  So another process reads the file and takes the line apart, and ends; here there
+ * is one copy of the password, whose place is known (url_wipe()).
+ */
+static int read_url(const char *path, struct database_url *ret, struct err *e)
+{
+	auto_close int out = -1;
+	int ends[2], rc;
+	pid_t pid;
+
+	*ret = (struct database_url){ .port = 0 };
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_errno(e, "make a pipe");
+	out = ends[0];
+	pid = fork();
+	if (pid == 0) {
+		struct answer a = { .e = ERR_INIT };
+
+		a.rc = read_url_here(path, &a.url, &a.e);
+		_exit(fd_write_all(ends[1], &a, sizeof(a), e) < 0);
+	}
+	fd_close(&ends[1]);
+	if (pid < 0)
+		return err_errno(e, "start a process that reads it");
+	rc = take_answer(out, ret, e);
+	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	return rc;
 }
 
 /*

@@ -695,6 +695,7 @@ def test_the_password_is_where_it_is_needed(server, external):
     processes = [external.launcher(), *external.tree()]
     if not SANITIZED:  # whose shadows are terabytes
         assert holders_of(processes, OWNER.encode()) == [external.server().pid]
+        assert not holders_of(processes, urllib.parse.quote(OWNER, safe="").encode())
     status = subprocess.run([f"{external.world.programs}/cloisterd", "status", "--json", "--state",
                              external.state], check=True, capture_output=True, text=True).stdout
     said = [status, json.dumps(client.call("GET", "/readyz")), external.log()]
@@ -730,6 +731,7 @@ def test_over_tcp(server, make_daemon):
         everybody = [daemon.launcher(), *daemon.tree()]
         assert {p.pid for p in link_processes(daemon)} < {p.pid for p in everybody}
         assert holders_of(everybody, OWNER.encode()) == [daemon.server().pid]
+        assert not holders_of(everybody, urllib.parse.quote(OWNER, safe="").encode())
     assert daemon.stop() == 0
     daemon.start()
     assert daemon.client("acme").run(session, "two").status == "completed"
