@@ -135,7 +135,6 @@ static const int allowed[] = {
 	SCMP_SYS(getsockopt),
 	SCMP_SYS(recvfrom),
 	SCMP_SYS(recvmsg),
-	SCMP_SYS(shutdown),
 	/* ids, libsodium */
 	SCMP_SYS(getrandom),
 	/* glibc's qsort of more than 1 KiB: the keys of a large JSON object */
@@ -147,6 +146,7 @@ static const int allowed[] = {
 static const int allowed_server[] = {
 	SCMP_SYS(accept4),
 	SCMP_SYS(listen),
+	SCMP_SYS(shutdown),
 };
 
 /* Any of the rules of a call suffices. */
@@ -229,7 +229,11 @@ static const struct rule allowed_outward_if[] = {
 	{ SCMP_SYS(socket), 3, { IS(0, AF_NETLINK), IS(1, SOCK_RAW | SOCK_CLOEXEC), IS(2, NETLINK_ROUTE) } },
 };
 
-/* Of the courier alone. */
+/* Of the courier alone: the link could end the socket that its successors listen at. */
+static const int allowed_courier[] = {
+	SCMP_SYS(shutdown),
+};
+
 static const struct rule allowed_courier_if[] = {
 	/* libcurl names the protocol */
 	{ SCMP_SYS(socket), 3, { IS(0, AF_INET), IS_BUT_FOR(1, SOCK_CLOEXEC | SOCK_NONBLOCK, SOCK_STREAM), IS(2, IPPROTO_TCP) } },
@@ -377,6 +381,8 @@ static const struct role outward = {
 
 static const struct role courier = {
 	.base = &outward,
+	.allowed = allowed_courier,
+	.allowed_count = ARRAY_LEN(allowed_courier),
 	.allowed_if = allowed_courier_if,
 	.allowed_if_count = ARRAY_LEN(allowed_courier_if),
 };

@@ -350,6 +350,12 @@ static int take_connection(void)
 	return fd < 0 && errno != EAGAIN ? errno : 0;
 }
 
+/* It would be the end of it for whoever else has that socket. */
+static int end_listener(void)
+{
+	return outcome(shutdown(local_listener, SHUT_RDWR));
+}
+
 /* Each has what the other does not need. */
 static void what_one_of_them_needs(void **state)
 {
@@ -364,6 +370,9 @@ static void what_one_of_them_needs(void **state)
 	expect_outcome("a pair of sockets", LINK, stream_pair, EPERM);
 	expect_outcome("taking a connection", LINK, take_connection, 0);
 	expect_outcome("taking a connection", COURIER, take_connection, EPERM);
+	expect_outcome("ending the listener", LINK, end_listener, EPERM);
+	expect_outcome("taking a connection after that", LINK, take_connection, 0);
+	expect_outcome("ending a socket", COURIER, end_listener, 0);
 	(void)unlink(local_address("stream").sun_path);
 }
 
