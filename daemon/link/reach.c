@@ -252,7 +252,8 @@ static bool expect(SSL *tls, const struct reach *r)
 {
 	char name[sizeof(r->host)]; /* OpenSSL's macro takes no const */
 
-	SSL_set_hostflags(tls, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+	SSL_set_hostflags(tls, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS |
+	                               X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
 	if (r->is_address)
 		return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls), r->host) == 1;
 	memcpy(name, r->host, sizeof(name));

@@ -199,6 +199,7 @@ static void certificates_that_do_not_do(void **state)
 	const struct wanted name = { "localhost", "DNS:localhost", -DAY, DAY };
 	const struct wanted old = { "localhost", "DNS:localhost", -2 * DAY, -DAY };
 	const struct wanted early = { "localhost", "DNS:localhost", DAY, 2 * DAY };
+	const struct wanted subject = { "localhost", NULL, -DAY, DAY };
 	const struct wanted partial = { "localhost", "DNS:l*.org", -DAY, DAY };
 	const struct {
 		const char *host;
@@ -210,6 +211,7 @@ static void certificates_that_do_not_do(void **state)
 		{ "localhost", &fine, NULL, "self-signed certificate" },
 		{ "localhost", &other, &ours, "ostname mismatch" },
 		{ "localhost", &partial, &ours, "ostname mismatch" },
+		{ "localhost", &subject, &ours, "ostname mismatch" },
 		{ "127.0.0.1", &other, &ours, "IP address mismatch" },
 		{ "127.0.0.1", &name, &ours, "IP address mismatch" },
 		{ "localhost", &old, &ours, "certificate has expired" },
