@@ -51,7 +51,8 @@ static enum sasl_verdict refuse(uint32_t code, struct err *e)
 	else if (code == ASK_MD5)
 		(void)err_set(e, EACCES, "it asks for the password by MD5; %s", remedy);
 	else
-		(void)err_set(e, EACCES, "it asks for a login of kind %u; %s", code, remedy);
+		/* Without the number: each would be another line of the log. */
+		(void)err_set(e, EACCES, "it asks for a login of another kind; %s", remedy);
 	return SASL_REFUSE;
 }
 
