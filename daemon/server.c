@@ -29,7 +29,7 @@
 #define START_TIMEOUT_MS 60000
 #define HEARTBEAT_MS     15000
 #define PROOF_MS         60000 /* that a turn waits for the end of an earlier sandbox */
-#define HOLD_MS          250 /* between two looks at the lock of a database that is not ours */
+#define HOLD_MS          250   /* between two looks at the lock of a database that is not ours */
 #define WORKERS          8
 #define CONNECTIONS      4096
 
