@@ -183,7 +183,7 @@ class OpenTransaction(Sabotage):
 class BadStream(Sabotage):
     """A stream that does not tell what happened."""
 
-    tenant = "acme"
+    tenant, most = "acme", 1
 
     def before(self):
         watcher = type("BadWatcher", (Watcher,), {"take": self.take})
@@ -199,7 +199,7 @@ class BadStream(Sabotage):
         self.watcher.close()
 
     def take(self, kind, event_id, data):
-        if self.wants(kind) and not self.done:
+        if self.wants(kind) and self.done < self.most:
             self.done += 1
             data = self.change(self.watcher, event_id, data)
         if data:
@@ -217,8 +217,10 @@ class DroppedEvent(BadStream):
 
 
 class NoResult(BadStream):
-    """An event that was never published: nothing is missing in the count."""
+    """Events that were never published: nothing is missing in the count. Of several turns, because
+    one may be without a result that can be judged."""
 
+    most = 5
     named = r"a stream of acme did not tell the result of \S+ of turn"
 
     def change(self, watcher, event_id, data):
