@@ -343,6 +343,8 @@ def try_what_is_forbidden(server, external):
     "NULL", "''", "'x'", "'SCRAM-SHA-256$4096:AAAA$AAAA:AAAA'",
     "'SCRAM-SHA-256$4096:' || repeat('A', 22) || '==$' || repeat('A', 43) || '=:' || "
     "repeat('A', 43) || '=''; DROP ROLE cloister_runtime'",
+    "'SCRAM-SHA-256$100000:' || repeat('A', 22) || '==$' || repeat('A', 43) || '=:' || "
+    "repeat('A', 43) || '='",
     "'SCRAM-SHA-256$0:' || repeat('A', 22) || '==$' || repeat('A', 43) || '=:' || "
     "repeat('A', 43) || '='",
     "'md5' || repeat('a', 32)"])
@@ -352,6 +354,23 @@ def test_what_is_no_verifier(server, verifier):
         f"'00000000-0000-7000-8000-0000000000fe', {verifier})")
     assert code != 0 and "a SCRAM verifier is needed" in error, error
     assert server.sql("SELECT count(*) FROM pg_roles WHERE rolname ~ '00fe$'") == "0"
+
+
+def test_what_a_role_set_for_itself_is_gone_with_the_next_start(server, external):
+    external.start()
+    client = external.client("acme")
+    session = client.session()
+    role, database = names(external, "acme")
+    for where in ("", f" IN DATABASE {database}"):
+        code, _, error = server.run_as(role, server.tenant_password(role), database,
+                                       f"ALTER ROLE {role}{where} SET search_path = nowhere")
+        assert code == 0, error
+    assert external.stop() == 0
+    external.start()
+    assert external.client("acme").call("GET", f"/v1/sessions/{session}")["id"] == session
+    assert server.sql(f"SELECT count(*) FROM pg_db_role_setting WHERE 'search_path=nowhere' = "
+                      f"ANY(setconfig) AND setrole = '{role}'::regrole") == "0"
+    assert external.stop() == 0
 
 
 def test_purge_leaves_nothing(server, external):

@@ -17,16 +17,21 @@ class Tree:
 
     def install(self, name, prefix=()):
         """A release whose programs wait when they are run; what differs is behind their end."""
+        done = self.begin(name, prefix)
+        _, error = done.communicate(timeout=60)
+        assert done.returncode == 0, error
+        return os.path.dirname(os.path.realpath(f"{self.lib}/cloisterd"))
+
+    def begin(self, name, prefix=()):
         build = f"{self.path}/{name}"
         os.makedirs(build, exist_ok=True)
         for program in PROGRAMS:
             shutil.copy("/usr/bin/sleep", f"{build}/{program}")
             with open(f"{build}/{program}", "ab") as f:
                 f.write(name.encode())
-        done = subprocess.run([*prefix, f"{ROOT}/scripts/install", build], capture_output=True, text=True, check=False,
-                              env={**os.environ, "DESTDIR": f"{self.path}/root", "PREFIX": "/usr"})
-        assert done.returncode == 0, done.stderr
-        return os.path.dirname(os.path.realpath(f"{self.lib}/cloisterd"))
+        return subprocess.Popen([*prefix, f"{ROOT}/scripts/install", build], text=True,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                env={**os.environ, "DESTDIR": f"{self.path}/root", "PREFIX": "/usr"})
 
     def releases(self):
         return {f"{self.lib}/releases/{name}" for name in os.listdir(f"{self.lib}/releases")}
@@ -83,6 +88,16 @@ def test_only_releases_are_removed(tree):
     os.mkdir(f"{place}/{'0' * 16}")
     two = tree.install("two")
     assert tree.releases() == foreign | {two} and os.path.isdir(elsewhere)
+
+
+def test_two_at_the_same_time(tree):
+    for _ in range(4):
+        for done in [tree.begin(name) for name in ("one", "two", "three")]:
+            _, error = done.communicate(timeout=60)
+            assert done.returncode == 0, error
+        (release,) = tree.releases()
+        assert os.path.realpath(f"{tree.lib}/cloisterd") == f"{release}/cloisterd"
+        assert set(os.listdir(release)) == set(PROGRAMS)
 
 
 def test_nothing_is_removed_where_not_everything_is_seen(tree):

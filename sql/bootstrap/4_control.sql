@@ -37,6 +37,12 @@ BEGIN
 	END IF;
 	EXECUTE format('ALTER ROLE %I LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOINHERIT '
 		'NOREPLICATION NOBYPASSRLS CONNECTION LIMIT -1', role_name);
+	-- What the role set for itself, everywhere and in its own database.
+	EXECUTE format('ALTER ROLE %I RESET ALL', role_name);
+	IF EXISTS (SELECT FROM pg_database WHERE datname = 'ct_' || replace(tenant::text, '-', '')) THEN
+		EXECUTE format('ALTER ROLE %I IN DATABASE %I RESET ALL', role_name,
+			'ct_' || replace(tenant::text, '-', ''));
+	END IF;
 	EXECUTE format('ALTER ROLE %I SET search_path = app, pg_temp', role_name);
 	EXECUTE format('ALTER ROLE %I SET statement_timeout = ''30s''', role_name);
 	EXECUTE format('ALTER ROLE %I SET lock_timeout = ''5s''', role_name);
@@ -52,7 +58,7 @@ $$;
 CREATE OR REPLACE FUNCTION privileged.make_tenant_role(tenant uuid, verifier text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	IF verifier IS NULL OR verifier !~ '^SCRAM-SHA-256\$[1-9][0-9]{0,6}:[A-Za-z0-9+/]{22}==\$[A-Za-z0-9+/]{43}=:[A-Za-z0-9+/]{43}=$' THEN
+	IF verifier IS NULL OR verifier !~ '^SCRAM-SHA-256\$[1-9][0-9]{0,4}:[A-Za-z0-9+/]{22}==\$[A-Za-z0-9+/]{43}=:[A-Za-z0-9+/]{43}=$' THEN
 		RAISE EXCEPTION 'a SCRAM verifier is needed';
 	END IF;
 	PERFORM privileged.make_tenant_role(tenant);
