@@ -16,8 +16,8 @@
 #define ANSWER_MS 40000
 
 /* To connect; what stands between us and an external server has 5 seconds of its own. */
-#define MANAGED_SECONDS  "5"
-#define EXTERNAL_SECONDS "8"
+#define MANAGED_MS  5000
+#define EXTERNAL_MS 8000
 
 #define BYTEA_OID 17
 
@@ -46,8 +46,8 @@ static const char *since(int version, const char *keyword)
 	return PQlibVersion() >= version ? keyword : NULL;
 }
 
-static PGconn *open_connection(const struct pg_place *at, const char *user, const char *database,
-                               const char *password)
+static PGconn *begin_connection(const struct pg_place *at, const char *user, const char *database,
+                                const char *password)
 {
 	/*
 	 * Everything that libpq would otherwise take from the environment.  The password
@@ -66,26 +66,35 @@ static PGconn *open_connection(const struct pg_place *at, const char *user, cons
 		                     "gssencmode",
 		                     "options",
 		                     "application_name",
-		                     "connect_timeout",
 		                     at->secret ? since(160000, "require_auth") : NULL,
 		                     NULL };
 	const char *const values[] = {
-		at->socket_dir,
-		at->port,
-		user,
-		database,
-		password,
-		"UTF8",
-		"disable",
-		"disable",
-		"-c enable_seqscan=off",
-		"cloisterd",
-		at->secret ? EXTERNAL_SECONDS : MANAGED_SECONDS,
-		"scram-sha-256",
-		NULL,
+		at->socket_dir, at->port,        user,
+		database,       password,        "UTF8",
+		"disable",      "disable",       "-c enable_seqscan=off",
+		"cloisterd",    "scram-sha-256", NULL,
 	};
 
-	return PQconnectdbParams(keys, values, 0);
+	return PQconnectStartParams(keys, values, 0);
+}
+
+/* What the server says meanwhile is not printed, either; false when it takes too long. */
+static bool complete(PGconn *conn, uint64_t deadline)
+{
+	PostgresPollingStatusType next = PGRES_POLLING_WRITING;
+
+	(void)PQsetNoticeReceiver(conn, swallow_notice, NULL);
+	while (next == PGRES_POLLING_READING || next == PGRES_POLLING_WRITING) {
+		struct pollfd p = { .fd = PQsocket(conn),
+			            .events = next == PGRES_POLLING_READING ? POLLIN : POLLOUT };
+
+		if (PQstatus(conn) == CONNECTION_BAD)
+			return true;
+		if (poll(&p, 1, clock_left_ms(deadline)) == 0 || clock_left_ms(deadline) == 0)
+			return false;
+		next = PQconnectPoll(conn);
+	}
+	return true;
 }
 
 /* Who asks for no password has not shown either that it is the server that has it. */
@@ -103,20 +112,24 @@ int pg_connect(const struct pg_place *at, const char *user, const char *database
 {
 	auto_free struct pg *pg = calloc(1, sizeof(*pg));
 	char password[SECRET_PASSWORD_SIZE] = "-";
+	bool in_time;
 
 	if (!pg)
 		return err_set(e, STORE_UNAVAILABLE, "no memory for a database connection");
 	if (at->secret)
 		secret_password(at->secret, user, password);
-	pg->conn = open_connection(at, user, database, password);
+	pg->conn = begin_connection(at, user, database, password);
 	secret_wipe(password, sizeof(password));
+	in_time = !pg->conn ||
+	          complete(pg->conn, clock_mono_ms() + (at->secret ? EXTERNAL_MS : MANAGED_MS));
 	if (PQstatus(pg->conn) != CONNECTION_OK) {
 		const char *text = pg->conn ? PQerrorMessage(pg->conn) : "no memory";
-		bool refused = pg->conn && PQconnectionUsedPassword(pg->conn);
+		bool refused = in_time && pg->conn && PQconnectionUsedPassword(pg->conn);
 
 		(void)err_set(e, refused ? STORE_UNFIT : STORE_UNAVAILABLE,
 		              "cannot connect to database %s as %s: %.*s", database, user,
-		              (int)strcspn(text, "\n"), text);
+		              in_time ? (int)strcspn(text, "\n") : 100,
+		              in_time ? text : "no answer in time");
 		PQfinish(pg->conn);
 		return -1;
 	}
@@ -124,7 +137,6 @@ int pg_connect(const struct pg_place *at, const char *user, const char *database
 		PQfinish(pg->conn);
 		return err_wrap(e, "database %s as %s", database, user);
 	}
-	(void)PQsetNoticeReceiver(pg->conn, swallow_notice, NULL);
 	*ret = mem_take(&pg);
 	return 0;
 }
@@ -191,7 +203,8 @@ static int await_answer(struct pg *pg, uint64_t deadline, struct err *e)
 
 		if (ready < 0 && errno == EINTR)
 			continue;
-		if (ready == 0)
+		/* Who sends a little again and again has no more time. */
+		if (ready == 0 || clock_left_ms(deadline) == 0)
 			return lost(pg, "no answer in time", e);
 		if (!PQconsumeInput(pg->conn))
 			return lost(pg, PQerrorMessage(pg->conn), e);
