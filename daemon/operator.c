@@ -120,50 +120,111 @@ static int read_url(const char *path, struct database_url *ret, struct err *e)
 	return rc;
 }
 
+static bool is_ours(const struct stat *st)
+{
+	return st->st_uid == 0 || st->st_uid == geteuid();
+}
+
+/* dir and what is above it, of which only the last ones may be missing. */
+static int check_replaceable(char *dir, struct err *e)
+{
+	bool first = true;
+
+	for (;;) {
+		struct stat st;
+		char *slash = strrchr(dir, '/');
+
+		if (stat(dir, &st) < 0 && errno != ENOENT)
+			return err_errno(e, "%.100s", dir);
+		if (errno != ENOENT || access(dir, F_OK) == 0) {
+			if ((st.st_mode & S_IWOTH) && (first || !(st.st_mode & S_ISVTX)))
+				return err_set(e, EPERM,
+				               "%.100s is open to all, and so anybody could listen "
+				               "there in place of PostgreSQL; have it listen in a "
+				               "directory of its own (unix_socket_directories)",
+				               dir);
+			first = false;
+		}
+		if (slash == dir)
+			return 0;
+		*slash = '\0';
+	}
+}
+
 /*
  * Where a socket lies that anybody could make, anybody could be asked for the password.  The
  * directory may come and go with PostgreSQL; then it is the one above that counts.
  */
-static int check_socket_dir(const struct database_url *url, struct err *e)
+static int check_socket_dir(struct database_url *url, const char *state_dir,
+                            const struct registry *r, struct err *e)
 {
-	char dir[sizeof(url->host)];
-	struct stat st;
+	auto_free char *path = NULL;
 
 	if (!url->local)
 		return 0;
-	(void)snprintf(dir, sizeof(dir), "%s", url->host);
-	while (stat(dir, &st) < 0) {
-		char *slash = strrchr(dir, '/');
+	if (trusted_canonical(url->host, &path, e) < 0 || check_place(path, state_dir, r, e) < 0)
+		return err_wrap(e, "the directory of the socket, %.100s", url->host);
+	/* What was judged is what is used. */
+	if (strlen(path) >= sizeof(url->host))
+		return err_set(e, ENAMETOOLONG,
+		               "the directory of the socket, %.100s: its path is "
+		               "too long without links",
+		               url->host);
+	(void)snprintf(url->host, sizeof(url->host), "%s", path);
+	return check_replaceable(path, e);
+}
 
-		if (errno != ENOENT)
-			return err_errno(e, "the directory of the socket, %.100s", dir);
-		*(slash == dir ? slash + 1 : slash) = '\0';
-	}
-	if (st.st_mode & S_IWOTH)
+/* The file at path, and everything on the way to it; path is canonical. */
+static int check_unchangeable(const char *path, struct err *e)
+{
+	char dir[URL_PATH_MAX + 1];
+	struct stat st;
+	char *slash;
+
+	/* That it is missing is for the link to say. */
+	if (stat(path, &st) < 0)
+		return 0;
+	if (!is_ours(&st))
+		return err_set(e, EPERM, "owned by uid %u, must be root's or the service's",
+		               st.st_uid);
+	if (st.st_mode & (S_IWGRP | S_IWOTH))
+		return err_set(e, EPERM, "mode %04o, group or others can write it",
+		               st.st_mode & 07777);
+	(void)snprintf(dir, sizeof(dir), "%s", path);
+	slash = strrchr(dir, '/');
+	if (slash == dir)
+		return 0;
+	*slash = '\0';
+	if (trusted_directory(dir, &st, e) < 0)
+		return -1;
+	if (!is_ours(&st) || (st.st_mode & (S_IWGRP | S_IWOTH)))
 		return err_set(e, EPERM,
-		               "%.100s is open to all, and so anybody could listen there in place "
-		               "of PostgreSQL; have it listen in a directory of its own "
-		               "(unix_socket_directories)",
+		               "%.100s: others than root and the service can replace what "
+		               "is in it",
 		               dir);
 	return 0;
 }
 
 /* Whoever could put another authority there could be the server. */
-static int check_authorities(const struct database_url *url, const char *state_dir,
+static int check_authorities(struct database_url *url, const char *state_dir,
                              const struct registry *r, struct err *e)
 {
 	auto_free char *path = NULL;
-	struct stat st;
+	int rc;
 
 	if (!url->ca_file[0])
 		return 0;
-	if (trusted_canonical(url->ca_file, &path, e) < 0 || check_place(path, state_dir, r, e) < 0)
+	rc = trusted_canonical(url->ca_file, &path, e);
+	if (rc == 0)
+		rc = check_place(path, state_dir, r, e);
+	if (rc == 0 && strlen(path) >= sizeof(url->ca_file))
+		rc = err_set(e, ENAMETOOLONG, "its path is too long without links");
+	if (rc == 0)
+		rc = check_unchangeable(path, e);
+	if (rc < 0)
 		return err_wrap(e, "sslrootcert, %.100s", url->ca_file);
-	/* That it is missing is for the link to say. */
-	if (stat(path, &st) == 0 && (st.st_mode & (S_IWGRP | S_IWOTH)))
-		return err_set(e, EPERM,
-		               "sslrootcert, %.100s: mode %04o, group or others can write it",
-		               url->ca_file, st.st_mode & 07777);
+	/* What was judged is what is opened. */
+	(void)snprintf(url->ca_file, sizeof(url->ca_file), "%s", path);
 	return 0;
 }
 
@@ -178,7 +239,7 @@ int operator_database_url(const struct options *o, const char *state_dir, const 
 	if (rc == 0)
 		rc = read_url(path, ret, e);
 	if (rc == 0)
-		rc = check_socket_dir(ret, e);
+		rc = check_socket_dir(ret, state_dir, r, e);
 	if (rc == 0)
 		rc = check_authorities(ret, state_dir, r, e);
 	if (rc == 0)

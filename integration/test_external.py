@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -40,8 +41,11 @@ class Postgres:
         os.mkdir(self.directory, 0o755)
         os.chown(self.directory, user.pw_uid, user.pw_gid)
         self.data = f"{self.directory}/data"
-        self.authority("other")
-        self.authority("ca")
+        self.public = world.new_directory()  # where nobody but root puts anything
+        os.mkdir(self.public, 0o755)
+        for name in ("other", "ca"):
+            self.authority(name)
+            shutil.copyfile(f"{self.directory}/{name}.pem", f"{self.public}/{name}.pem")
         self.certificate()
         self.command(f"{PROGRAMS}/initdb", "-D", self.data, "-U", "postgres", "-N", "--auth=reject")
         self.add("postgresql.conf", f"""
@@ -152,7 +156,7 @@ class Postgres:
     def tcp(self, host="127.0.0.1", authority="ca"):
         secret = urllib.parse.quote(self.password, safe="")
         return (f"postgresql://cloister_owner:{secret}@{host}:{PORT}/cloister?sslmode=verify-full&"
-                f"sslrootcert={self.directory}/{authority}.pem")
+                f"sslrootcert={self.public}/{authority}.pem")
 
 
 @pytest.fixture(scope="module")
@@ -427,7 +431,7 @@ def test_the_server_is_restarted_under_load(server, external):
     assert external.stop() == 0
 
 
-GUARD = """SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 7740319 AND objid = 0
+HOLDER = """SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 7740319 AND objid = 0
            AND granted AND database = (SELECT oid FROM pg_database WHERE datname = 'cloister')"""
 
 
@@ -442,8 +446,8 @@ def test_nobody_gets_in_while_the_server_is_restarted(server, external, make_dae
         server.start()
         code, lines = other.fail()
         assert code == 1 and any("another cloisterd uses this database" in line for line in lines)
-    server.sql(f"SELECT pg_terminate_backend(pid) FROM ({GUARD}) AS guard")
-    eventually(lambda: server.sql(GUARD), 5, "the lock is taken again")
+    server.sql(f"SELECT pg_terminate_backend(pid) FROM ({HOLDER}) AS guard")
+    eventually(lambda: server.sql(HOLDER), 5, "the lock is taken again")
     assert client.run(session, "again").status == "completed"
     assert external.stop() == 0
 
@@ -452,10 +456,10 @@ def test_who_lost_the_database_to_another_ends(server, external):
     external.start()
     client = external.client("acme")
     turn = client.start(client.session(), "$ echo begun; sleep 600")
-    client.wait_for(turn, "running")
+    eventually(lambda: " runs\n" in external.log(), 60, "a sandbox")
     daemon = external.server()
     os.kill(daemon.pid, signal.SIGSTOP)
-    server.sql(f"SELECT pg_terminate_backend(pid) FROM ({GUARD}) AS guard")
+    server.sql(f"SELECT pg_terminate_backend(pid) FROM ({HOLDER}) AS guard")
     with subprocess.Popen(
             server.psql("-U", "cloister_owner", "-d", "cloister"), stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True, cwd="/",
@@ -786,15 +790,27 @@ def test_authorities_that_are_not_there(server, make_daemon):
 
 def test_authorities_that_others_can_change(server, make_daemon):
     daemon = make_daemon()
-    path = f"{daemon.tenants['acme'].workspace}/ca.pem"
-    with_url(daemon, server.tcp().replace(f"{server.directory}/ca.pem", path))
-    code, lines = daemon.fail()
-    assert code == 2 and "ca.pem: lies inside the workspace of acme" in lines[0], lines
-    path = f"{daemon.var}/ca.pem"
-    write_file(path, "", 0o620)
-    write_file(f"{daemon.var}/database-url", server.tcp().replace(f"{server.directory}/ca.pem", path))
-    code, lines = daemon.fail()
-    assert code == 2 and "ca.pem: mode 0620, group or others can write it" in lines[0], lines
+    theirs = f"{daemon.var}/theirs"
+    os.mkdir(theirs, 0o755)
+    os.chown(theirs, pwd.getpwnam("postgres").pw_uid, 0)
+    with_url(daemon, "")
+    for path, mode, said in (
+            (f"{daemon.tenants['acme'].workspace}/ca.pem", 0o644, "lies inside the workspace of acme"),
+            (f"{daemon.var}/ca.pem", 0o620, "mode 0620, group or others can write it"),
+            (f"{theirs}/ca.pem", 0o644, "others than root and the service can replace"),
+            (f"{server.directory}/ca.pem", None, "owned by uid ")):
+        if mode:
+            write_file(path, "", mode)
+        write_file(f"{daemon.var}/database-url", server.tcp().replace(f"{server.public}/ca.pem", path))
+        code, lines = daemon.fail()
+        assert code == 2 and f"sslrootcert, {path}: " in lines[0] and said in lines[0], lines
+
+
+def test_a_socket_where_a_tenant_makes_one(server, external):
+    workspace = external.tenants["acme"].workspace
+    write_file(f"{external.var}/database-url", server.url().replace(server.directory, workspace))
+    code, lines = external.fail()
+    assert code == 2 and "lies inside the workspace of acme" in lines[0], lines
 
 
 # --- doctor, and the server that never came ------------------------------------------------------------
