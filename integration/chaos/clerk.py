@@ -78,7 +78,10 @@ class Clerk(Provider):
             return mood(connection, request)
         if "tools" not in request.json:
             # A summary, of turns that were told already: with none the oldest of them are left out.
-            stream(connection, [{"delta": {}, "finish_reason": "stop"}])
+            # A call is none, and unlike an empty answer it is not asked for again.
+            stream(connection, [{"delta": {"role": "assistant", "tool_calls": calls(
+                [{"name": "shell", "arguments": {}}], "none", "none")}},
+                {"delta": {}, "finish_reason": "tool_calls"}])
             return True
         plan, step, output = place(request.json["messages"])
         with self.counting:
