@@ -125,25 +125,31 @@ static bool is_ours(const struct stat *st)
 	return st->st_uid == 0 || st->st_uid == geteuid();
 }
 
-/* dir and what is above it, of which only the last ones may be missing. */
+/*
+ * The directory of a socket and what is above it, of which only the last ones may be missing.
+ * What lies in one that is open to all, such as /tmp, must be ours.
+ */
 static int check_replaceable(char *dir, struct err *e)
 {
-	bool first = true;
+	struct stat st, below = { .st_mode = 0 };
+	bool has_below = false;
 
 	for (;;) {
-		struct stat st;
 		char *slash = strrchr(dir, '/');
+		bool there = stat(dir, &st) == 0;
 
-		if (stat(dir, &st) < 0 && errno != ENOENT)
+		if (!there && errno != ENOENT)
 			return err_errno(e, "%.100s", dir);
-		if (errno != ENOENT || access(dir, F_OK) == 0) {
-			if ((st.st_mode & S_IWOTH) && (first || !(st.st_mode & S_ISVTX)))
-				return err_set(e, EPERM,
-				               "%.100s is open to all, and so anybody could listen "
-				               "there in place of PostgreSQL; have it listen in a "
-				               "directory of its own (unix_socket_directories)",
-				               dir);
-			first = false;
+		if (there && (st.st_mode & S_IWOTH) &&
+		    (!has_below || !(st.st_mode & S_ISVTX) || !is_ours(&below)))
+			return err_set(e, EPERM,
+			               "%.100s is open to all, and so anybody could listen "
+			               "there in place of PostgreSQL; have it listen in a "
+			               "directory of its own (unix_socket_directories)",
+			               dir);
+		if (there) {
+			below = st;
+			has_below = true;
 		}
 		if (slash == dir)
 			return 0;

@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import urllib.parse
 
@@ -804,6 +805,18 @@ def test_authorities_that_others_can_change(server, make_daemon):
         write_file(f"{daemon.var}/database-url", server.tcp().replace(f"{server.public}/ca.pem", path))
         code, lines = daemon.fail()
         assert code == 2 and f"sslrootcert, {path}: " in lines[0] and said in lines[0], lines
+
+
+def test_a_socket_that_another_user_may_have_made(server, external):
+    theirs = f"{tempfile.gettempdir()}/cloister-theirs-{os.getpid()}"
+    os.mkdir(theirs, 0o755)
+    try:
+        os.chown(theirs, pwd.getpwnam("postgres").pw_uid, 0)
+        write_file(f"{external.var}/database-url", server.url().replace(server.directory, theirs))
+        code, lines = external.fail()
+    finally:
+        os.rmdir(theirs)
+    assert code == 2 and "/tmp is open to all" in lines[0], lines
 
 
 def test_a_socket_where_a_tenant_makes_one(server, external):

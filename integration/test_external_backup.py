@@ -127,8 +127,8 @@ def test_a_restored_backup_gives_the_same_answers(make_server, make_daemon):
     assert daemon.stop() == 0
 
 
-def test_a_backup_is_restored_on_another_server(make_server, make_daemon):
-    """The roles with their passwords come first."""
+def a_session_of(make_server, make_daemon):
+    """(server, daemon that was stopped, session, turn, all that is told of them)"""
     server = make_server()
     daemon = on(server, make_daemon(("acme",))).start()
     acme = daemon.client("acme")
@@ -137,6 +137,12 @@ def test_a_backup_is_restored_on_another_server(make_server, make_daemon):
     acme.wait(turn)
     before = everything(acme, session, turn)
     assert daemon.stop() == 0
+    return server, daemon, session, turn, before
+
+
+def test_a_backup_is_restored_on_another_server(make_server, make_daemon):
+    """The roles with their passwords come first."""
+    server, daemon, session, turn, before = a_session_of(make_server, make_daemon)
     server.follow(BACK_UP)
     server.stop()
     other = make_server()
@@ -166,14 +172,7 @@ PLANT = """
 
 
 def test_what_the_owner_planted_has_no_superuser_in_a_restore(make_server, make_daemon):
-    server = make_server()
-    daemon = on(server, make_daemon(("acme",))).start()
-    acme = daemon.client("acme")
-    session = acme.session()
-    turn = acme.start(session, "$ echo kept")
-    acme.wait(turn)
-    before = everything(acme, session, turn)
-    assert daemon.stop() == 0
+    server, daemon, session, turn, before = a_session_of(make_server, make_daemon)
     database = "ct_" + daemon.tenants["acme"].id.replace("-", "")
     planted = {database: ("app", "session"), "cloister": ("control", "tenant")}
     for name, (schema, table) in planted.items():
