@@ -101,7 +101,7 @@ class Stream:
     def __init__(self, client):
         self.node, self.files = client.node, f"/tmp/{client.name}-{time.monotonic_ns()}"
         reader = (f"echo $$ >{self.files}.pid; {client.curl('/v1/events', '-N', '-D', f'{self.files}.head')} "
-                  f">{self.files}.events; date +%s.%N >{self.files}.end")
+                  f">{self.files}.events; date +%s.%N >{self.files}.ending; mv {self.files}.ending {self.files}.end")
         self.node.succeed(f"setsid sh -c {shlex.quote(reader)} </dev/null >/dev/null 2>&1 &")
         self.node.wait_until_succeeds(f"grep -q '^HTTP/1.1 200' {self.files}.head", 60)
 
@@ -131,7 +131,7 @@ class Stream:
         return self.node.execute(f"test -e {self.files}.end")[0] == 0
 
     def ended_at(self):
-        """By the node's clock, once it has."""
+        """By the node's clock, once it has: that file gets its name when it is whole."""
         return float(self.node.wait_until_succeeds(f"cat {self.files}.end", 60))
 
     def close(self):
