@@ -61,6 +61,11 @@ let
     max-jobs = 2
     experimental-features = nix-command flakes
   '';
+  nixFiles = ''
+    install -D -m 0444 ${nixConf} "$out/etc/nix/nix.conf"
+    # Where Nix keeps root's profiles.
+    ln -s /state/nix/var "$out/nix/var"
+  '';
 
   passwd = pkgs.writeText "passwd" ''
     root:x:0:0:root:/state/home:/bin/bash
@@ -70,8 +75,17 @@ let
     root:x:0:
     nogroup:x:65534:
   '';
+
+  passthru = {
+    inherit
+      tools
+      withNix
+      nixConf
+      nixFiles
+      ;
+  };
 in
-pkgs.runCommand "cloister-rootfs" { passthru = { inherit tools withNix; }; } ''
+pkgs.runCommand "cloister-rootfs" { inherit passthru; } ''
   mkdir -p "$out"/{cloister,dev,etc,nix/store,proc,root,run,state,sys,tmp,usr,var/tmp,workspace}
   xargs cp -a -t "$out/nix/store" <${closure}/store-paths
 
@@ -90,9 +104,5 @@ pkgs.runCommand "cloister-rootfs" { passthru = { inherit tools withNix; }; } ''
   # The runner mounts the tenant's resolvers and the guest on these two.
   : >"$out/etc/resolv.conf"
   install -m 0555 /dev/null "$out/cloister/guest"
-  ${lib.optionalString withNix ''
-    install -D -m 0444 ${nixConf} "$out/etc/nix/nix.conf"
-    # Where Nix keeps root's profiles.
-    ln -s /state/nix/var "$out/nix/var"
-  ''}
+  ${lib.optionalString withNix nixFiles}
 ''
