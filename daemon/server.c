@@ -168,6 +168,7 @@ static int start_setups(struct server *s, struct err *e)
 		.sandboxes = s->sandboxes,
 		.bus = s->bus,
 		.allow_http = s->conf->options->allow_http_repositories,
+		.end = &s->end,
 	};
 
 	return setups_start(&setups, &s->setups, e);
@@ -197,6 +198,7 @@ static int start_work(struct server *s, struct err *e)
 		.max_queued_bytes = o->max_queued_bytes,
 		.max_queued_bytes_tenant = o->max_queued_bytes_per_tenant,
 		.proof_ms = PROOF_MS,
+		.end = &s->end,
 	};
 
 	if (sandboxes_start(&sandboxes, &s->sandboxes, e) || start_setups(s, e))

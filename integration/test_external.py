@@ -35,6 +35,8 @@ hostssl all all 127.0.0.0/8 scram-sha-256
 class Postgres:
     """A cluster of somebody else's, with a socket and, over TLS, a port on loopback."""
 
+    SETTINGS = ""
+
     def __init__(self, world):
         self.world, self.process, self.password = world, None, OWNER
         self.directory = world.new_directory()
@@ -58,6 +60,7 @@ class Postgres:
             unix_socket_directories = '{self.directory}'
             fsync = off
             log_statement = 'all'
+            {self.SETTINGS}
             """)
         self.write_rules(HBA)
         self.start()

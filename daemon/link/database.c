@@ -1,24 +1,22 @@
 #include "daemon/link/database.h"
 
-#include "common/clock.h"
 #include "common/fd.h"
 #include "common/log.h"
 #include "daemon/launcher/cluster.h"
 #include "daemon/launcher/remedy.h"
 #include "daemon/link/link.h"
+#include "daemon/store/login.h"
+#include "daemon/store/patience.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PATIENCE_MS 30000
-#define PAUSE_MS    500
-#define LINK_DIR    "/db"
-#define LINK_PORT   5432U
+#define LINK_DIR  "/db"
+#define LINK_PORT 5432U
 
 /* -- the password, while others are forked ---------------------------------------------------- */
 
@@ -111,28 +109,28 @@ int database_link(struct database *d, struct err *e)
 /* The link gives each of its errors a remedy by itself. */
 static int explain(const struct database *d, struct err *e)
 {
-	if (!d->url->local || e->code != STORE_UNAVAILABLE)
+	char state[SQLSTATE_SIZE];
+	const char *remedy = NULL;
+
+	if (e->code != STORE_UNAVAILABLE)
 		return -1;
-	return err_remedy(e, "see that PostgreSQL runs, and that it listens there "
-	                     "(unix_socket_directories)");
+	if (login_sqlstate(e->text, state))
+		remedy = login_remedy(state);
+	else if (d->url->local)
+		remedy = "see that PostgreSQL runs, and that it listens there "
+			 "(unix_socket_directories)";
+	return remedy ? err_remedy(e, remedy) : -1;
 }
 
 static int open_patiently(const struct database *d, const struct store_conf *conf, int stop_fd,
                           struct store **ret, struct err *e)
 {
-	uint64_t deadline = clock_mono_ms() + PATIENCE_MS;
-	struct pollfd stop = { .fd = stop_fd, .events = POLLIN };
-	bool told = false;
+	struct patience patience = patience_begin(stop_fd);
 
 	while (store_open(conf, ret, e) < 0) {
 		(void)explain(d, e);
-		if (e->code != STORE_UNAVAILABLE || clock_left_ms(deadline) == 0)
+		if (patience_wait(&patience, e) < 0)
 			return -1;
-		if (!told)
-			log_warn("%s; trying again for %d s", e->text, PATIENCE_MS / 1000);
-		told = true;
-		if (poll(&stop, 1, PAUSE_MS) > 0)
-			return err_set(e, ECANCELED, "asked to end before the database was there");
 	}
 	return 0;
 }

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/log.h"
+#include "daemon/store/patience.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -329,6 +330,16 @@ static void adopt_tenant(void *ctx, const struct uuid *tenant)
 		          e.text);
 }
 
+static int take_up(struct setups *s, struct err *e)
+{
+	struct patience patience = patience_begin(s->conf.end ? s->conf.end->fd : -1);
+
+	while (store_each_unfinished(s->conf.store, adopt_tenant, s, e))
+		if (patience_wait(&patience, e))
+			return -1;
+	return 0;
+}
+
 /* -- for the rest of the daemon ------------------------------------------------------------- */
 
 int setups_start(const struct setups_conf *conf, struct setups **ret, struct err *e)
@@ -349,7 +360,7 @@ int setups_start(const struct setups_conf *conf, struct setups **ret, struct err
 		setups_stop(ret);
 		return err_set(e, failed, "cannot start a thread for set-ups");
 	}
-	if (store_each_unfinished(conf->store, adopt_tenant, s, e) == 0)
+	if (take_up(s, e) == 0)
 		return 0;
 	setups_stop(ret);
 	return err_wrap(e, "taking up unfinished set-ups");

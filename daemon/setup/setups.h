@@ -24,13 +24,14 @@ struct setups_conf {
 	struct store *store;
 	struct sandboxes *sandboxes;
 	struct bus *bus;
-	bool allow_http; /* URLs may begin with http:// */
+	bool allow_http;          /* URLs may begin with http:// */
+	const struct cancel *end; /* of the waiting at start; NULL = nothing does */
 };
 
 struct setups;
 struct setup_job;
 
-/* Take up what the store has unfinished.  conf's members outlive it. */
+/* Take up what the store has unfinished, which is waited for.  conf's members outlive it. */
 int setups_start(const struct setups_conf *conf, struct setups **ret, struct err *e) must_check;
 
 /* Leave what runs as it is, to go on after the next start; join, free. */

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "daemon/store/login.h"
 #include "daemon/store/prepared.h"
 #include "daemon/store/store.h"
 
@@ -107,12 +108,39 @@ static int check_asked(const struct pg_place *at, PGconn *conn, struct err *e)
 	               "in its pg_hba.conf");
 }
 
+/* conn: NULL without memory. */
+static int not_connected(PGconn *conn, bool in_time, struct err *e)
+{
+	const char *text = conn ? PQerrorMessage(conn) : "no memory";
+	char state[SQLSTATE_SIZE];
+
+	if (!in_time)
+		return err_set(e, STORE_UNAVAILABLE, "no answer in time");
+	(void)login_sqlstate(text, state);
+	return err_set(e, login_is_refused(state) ? STORE_UNFIT : STORE_UNAVAILABLE, "%.*s",
+	               (int)strcspn(text, "\n"), text);
+}
+
+/* The caller closes it in any case. */
+static int log_in(const struct pg_place *at, PGconn *conn, struct err *e)
+{
+	bool in_time;
+
+	if (!conn)
+		return not_connected(conn, true, e);
+	(void)PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
+	in_time = complete(conn, clock_mono_ms() + (at->secret ? EXTERNAL_MS : MANAGED_MS));
+	(void)PQsetErrorVerbosity(conn, PQERRORS_DEFAULT);
+	if (!in_time || PQstatus(conn) != CONNECTION_OK)
+		return not_connected(conn, in_time, e);
+	return check_asked(at, conn, e);
+}
+
 int pg_connect(const struct pg_place *at, const char *user, const char *database, struct pg **ret,
                struct err *e)
 {
 	auto_free struct pg *pg = calloc(1, sizeof(*pg));
 	char password[SECRET_PASSWORD_SIZE] = "-";
-	bool in_time;
 
 	if (!pg)
 		return err_set(e, STORE_UNAVAILABLE, "no memory for a database connection");
@@ -120,22 +148,9 @@ int pg_connect(const struct pg_place *at, const char *user, const char *database
 		secret_password(at->secret, user, password);
 	pg->conn = begin_connection(at, user, database, password);
 	secret_wipe(password, sizeof(password));
-	in_time = !pg->conn ||
-	          complete(pg->conn, clock_mono_ms() + (at->secret ? EXTERNAL_MS : MANAGED_MS));
-	if (PQstatus(pg->conn) != CONNECTION_OK) {
-		const char *text = pg->conn ? PQerrorMessage(pg->conn) : "no memory";
-		bool refused = in_time && pg->conn && PQconnectionUsedPassword(pg->conn);
-
-		(void)err_set(e, refused ? STORE_UNFIT : STORE_UNAVAILABLE,
-		              "cannot connect to database %s as %s: %.*s", database, user,
-		              in_time ? (int)strcspn(text, "\n") : 100,
-		              in_time ? text : "no answer in time");
+	if (log_in(at, pg->conn, e) < 0) {
 		PQfinish(pg->conn);
-		return -1;
-	}
-	if (check_asked(at, pg->conn, e) < 0) {
-		PQfinish(pg->conn);
-		return err_wrap(e, "database %s as %s", database, user);
+		return err_wrap(e, "cannot connect to database %s as %s", database, user);
 	}
 	*ret = mem_take(&pg);
 	return 0;

@@ -28,8 +28,8 @@ struct pg_place {
 };
 
 /*
- * STORE_UNFIT when the server is there and does not let that user in, STORE_UNAVAILABLE when it
- * cannot be reached.
+ * STORE_UNFIT when the server is there and will never let that user in, by what its answer says
+ * (login.h), STORE_UNAVAILABLE when it cannot be reached, starts, or has no room.
  */
 int pg_connect(const struct pg_place *at, const char *user, const char *database, struct pg **ret,
                struct err *e) must_check;

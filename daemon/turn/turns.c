@@ -4,6 +4,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "daemon/harness/harness.h"
+#include "daemon/store/patience.h"
 #include "daemon/turn/harness.h"
 #include "daemon/turn/queue.h"
 #include "daemon/turn/reply.h"
@@ -54,6 +55,18 @@ static struct turns *turns_new(const struct turns_conf *conf)
 	return ts;
 }
 
+/* None of them is asked for twice: the list comes whole or not at all. */
+static int sweep_all(struct sweep *sweep, struct err *e)
+{
+	const struct turns_conf *conf = &sweep->turns->conf;
+	struct patience patience = patience_begin(conf->end ? conf->end->fd : -1);
+
+	while (store_each_unfinished(conf->store, sweep_tenant, sweep, e))
+		if (patience_wait(&patience, e))
+			return -1;
+	return 0;
+}
+
 int turns_start(const struct turns_conf *conf, struct turns **ret, struct err *e)
 {
 	struct sweep sweep = { .turns = turns_new(conf) };
@@ -63,8 +76,7 @@ int turns_start(const struct turns_conf *conf, struct turns **ret, struct err *e
 	if (!sweep.turns)
 		return err_set(e, ENOMEM, "no memory for the scheduler");
 	harnesses.ctx = sweep.turns;
-	if (harnesses_start(&harnesses, &sweep.turns->harnesses, e) ||
-	    store_each_unfinished(conf->store, sweep_tenant, &sweep, e) ||
+	if (harnesses_start(&harnesses, &sweep.turns->harnesses, e) || sweep_all(&sweep, e) ||
 	    upkeep_start(sweep.turns, e)) {
 		turns_stop(&sweep.turns);
 		return err_wrap(e, "taking up unfinished turns");

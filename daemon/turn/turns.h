@@ -37,9 +37,10 @@ struct turns_conf {
 	struct store *store;
 	struct sandboxes *sandboxes;
 	struct bus *bus;
-	struct mcp *mcp;       /* NULL = no MCP servers */
-	struct setups *setups; /* NULL = no session has a repository */
-	struct roster *roster; /* which models tenants may use; NULL = all */
+	struct mcp *mcp;          /* NULL = no MCP servers */
+	struct setups *setups;    /* NULL = no session has a repository */
+	struct roster *roster;    /* which models tenants may use; NULL = all */
+	const struct cancel *end; /* of the waiting at start; NULL = nothing does */
 	unsigned int max_running;
 	unsigned int max_running_tenant;
 	unsigned int max_queued;
