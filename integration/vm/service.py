@@ -88,7 +88,7 @@ class Tenant:
 class Service(Parts):
     """Has what the tests of integration/ ask of a daemon, so that they run here too."""
 
-    var, state, port = "/etc/cloister", STATE, PORT
+    var, state, port, registry = "/etc/cloister", STATE, PORT, REGISTRY
     world = types.SimpleNamespace(programs=PROGRAMS, rootfs=ROOTFS)
 
     def __init__(self, tenants):
