@@ -58,6 +58,14 @@ class Node:
     def sleep(self, secs: int) -> None:
         self.succeed(f"sleep {shlex.quote(str(secs))}")
 
+    # What a machine alone can do.
+
+    def crash(self) -> None:
+        raise NotImplementedError
+
+    def start(self, allow_reboot: bool = False) -> None:
+        raise NotImplementedError(allow_reboot)
+
     def wait_for_unit(self, unit: str, user: Optional[str] = None, timeout: int = 900) -> None:
         raise NotImplementedError(unit)
 

@@ -1,15 +1,21 @@
 """The script of NixOS's test machines: what Python finds before it runs, and what its part for
 tenants and streams does, on a daemon of this machine in the place of a node's."""
 
+import hashlib
 import json
+import os
+import re
+import socket
 import subprocess
+import uuid
 
 import pytest
 
 from daemon import AS_SERVICE
 from nix_driver import Node, bad_calls, unbound
 from nix_eval import ROOT
-from world import eventually
+from reach import ABSTRACT_ABI
+from world import demo, eventually
 
 NODES = ("machine", "external")
 PARTS = ("vm-client", "vm-test")
@@ -55,11 +61,16 @@ class Played:
         self.daemon, self.node = daemon, Node()
         with open(f"{ROOT}/docs/operate-nixos.md", encoding="utf-8") as f:
             document = f.read()
-        data = {"api": f"http://127.0.0.1:{daemon.port}", "document": document, "tenants": {
+        data = {"registry": daemon.registry, "probe": f"{ROOT}/integration", "document": document, "tenants": {
             name: {"id": t.id, "workspace": t.workspace, "tokens": {"main": t.token, "wrong": "w" * 20 + "0123456789ab"}}
             for name, t in daemon.tenants.items()}}
         self.names = {"json": json, "DATA": data}
+        self.found()
         exec(compile(part("vm-client"), "vm-client.py", "exec"), self.names)
+
+    def found(self):
+        """Where it is, each time it has started."""
+        self.names["DATA"]["api"] = f"http://127.0.0.1:{self.daemon.port}"
 
     def __getattr__(self, name):
         return self.names[name]
@@ -68,7 +79,7 @@ class Played:
         return self.Client(self.node, *who)
 
     def runners(self):
-        return [self.runner_of(self.node, "acme"), self.daemon.main_pid()]
+        return [self.runner_of(self.client("acme")), self.daemon.main_pid()]
 
 
 @pytest.fixture
@@ -141,8 +152,90 @@ def test_a_stream_tells_how_calls_ended(played):
 def test_a_flood_of_wrong_tokens_is_counted(played):
     assert played.client("acme", "wrong").request("/v1/models")[0] == 401
     counts = played.flood(played.node, 60)
-    assert set(counts) == {"401", "429"} and sum(counts.values()) == 60 and counts["429"] > 40, counts
+    assert set(counts) == {"known", "unknown"}
+    for each in counts.values():
+        assert set(each) == {"401", "429"} and sum(each.values()) == 30 and each["429"] > 15, counts
     assert played.client("acme").request("/v1/models")[0] == 200
+
+
+def test_an_answer_that_is_another_one_is_noticed(played):
+    """The first token is a right one."""
+    daemon = played.daemon
+    entries = [t.entry() for t in daemon.tenants.values()]
+    digest = hashlib.sha256(f"{entries[0]['credentials'][0]['id']}.wrong-0123456789-0".encode()).hexdigest()
+    entries[0]["credentials"].append({"id": str(uuid.uuid4()), "tokenHash": digest})
+    daemon.write_registry({"version": 1, "tenants": entries})
+    reload(daemon)
+    assert played.flood(played.node, 4)["known"] == {"200": 1, "401": 1}
+
+
+def test_a_runner_is_killed(played):
+    played.kill_runner(played.client("acme"), played.client("globex"))
+
+
+@pytest.mark.parametrize("victim", ["launcher", "server", "everything"])
+def test_what_was_accepted_outlives_a_kill(played, victim):
+    """As in the machine, but that the test starts the daemon again."""
+    daemon, node = played.daemon, played.node
+    accepted = played.Accepted(played.client("acme"))
+    main = daemon.main_pid()
+    everything = " ".join(str(pid) for pid, _ in played.below(node, main))
+    played.kill_tree(node, main, {"launcher": None, "server": f"kill -KILL {played.server_of(node, main)}",
+                                  "everything": f"kill -KILL {everything}"}[victim])
+    daemon.process.wait(60)
+    daemon.start()
+    played.found()
+    accepted.check()
+
+
+def test_what_lives_on_is_noticed(played, monkeypatch):
+    """A tree of which one does not end with the rest, and work that is not there any more."""
+    node, main = played.node, played.daemon.main_pid()
+    accepted = played.Accepted(played.client("acme"), turns=1)
+    tree = played.below(node, main)
+    assert {main, int(played.server_of(node, main)), int(played.runner_of(played.client("acme")))} < {pid for pid, _ in tree}
+    assert tree <= set(played.living(node))
+    with monkeypatch.context() as m:
+        m.setitem(played.names, "eventually", lambda condition, _, what: eventually(condition, 0.5, what))
+        with pytest.raises(AssertionError, match="have ended"):
+            played.kill_tree(node, main, "true")
+    accepted.client.call(f"/v1/turns/{accepted.cut}/cancel", method="POST")
+    with pytest.raises(AssertionError, match="cancelled"):
+        accepted.check()
+
+
+def test_the_server_is_seen_to_reach_a_socket(played):
+    daemon, node = played.daemon, played.node
+    with socket.socket(socket.AF_UNIX) as open_file, socket.socket(socket.AF_UNIX) as abstract:
+        offered = f"{daemon.var}/offered", "@cloister-test/offered"
+        for sock, name in zip((open_file, abstract), offered, strict=True):
+            sock.bind(name.replace("@", "\0"))
+            sock.listen(8)
+        os.chmod(offered[0], 0o666)
+        tried = played.reach(node, played.server_of(node, daemon.main_pid()), f"{daemon.state}/pg/run")
+    own = f"{daemon.state}/pg/run/.s.PGSQL.5432"
+    assert {own, *offered} <= set(tried), tried
+    worked = {name for name, result in tried.items() if result == "worked" and name[0] == "/"}
+    # The unit hides files; without it, what is open to all is open to the server.
+    assert worked == {own, offered[0]}
+    version = int(re.search(r"Landlock version (\d+)", daemon.log())[1])
+    assert (tried[offered[1]] != "worked") == (version >= ABSTRACT_ABI), (version, tried)
+
+
+def test_processes_hold_no_power(played):
+    node, acme = played.node, played.client("acme")
+    acme.once("true")
+    main = played.daemon.main_pid()
+    for pid in (main, played.server_of(node, main), played.runner_of(acme)):
+        found = played.powers(node, pid)
+        assert {found[name] for name in found if name.startswith("Cap")} == {"0" * 16} and found["NoNewPrivs"] == "1"
+    assert found["Seccomp"] == "2" and found["Groups"] == ""
+    assert set(played.powers(node, os.getpid())["CapEff"]) != {"0"}
+
+
+def test_what_a_sandbox_can_connect_to(played):
+    targets = [f"{address}:80" for address in (demo.METADATA, demo.PUBLIC, demo.HOST_ADDRESS, demo.PRIVATE)]
+    assert played.open_from(played.client("acme"), targets) == [f"{demo.PUBLIC}:80"]
 
 
 def test_the_database_is_asked_as_its_owner(played):

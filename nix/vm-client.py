@@ -77,6 +77,13 @@ class Client:
     def once(self, command):
         return self.run(self.session(), command)
 
+    def begin(self):
+        """A turn that is in its middle."""
+        with stream_of(self) as stream:
+            turn = self.start(self.session(), "$ echo begun; sleep 600")
+            stream.until_output(turn, "begun\n")
+        return turn
+
     def ask_person(self):
         """A turn that waits for somebody's answer."""
         turn = self.start(self.session(), "? go on | yes | no")
@@ -170,12 +177,50 @@ def at_work(client, processes):
         assert stream.output(turn) == text
 
 
+class Accepted:
+    """Work that the service has taken on, and that nothing which then happens to it may undo:
+    finished turns, one in its middle, and one that waits for a person."""
+
+    def __init__(self, client, turns=3):
+        self.client, session = client, client.session()
+        results = [client.wait(client.start(session, f"$ echo kept {n}")) for n in range(turns)]
+        self.finished = {result["turn"]["id"]: result for result in results}
+        assert [r["output"]["assistantText"] for r in results] == [f"kept {n}\n" for n in range(turns)]
+        self.asked, self.cut = client.ask_person(), client.begin()
+
+    def check(self):
+        """Once the service is back: all is there, the turn that was cut says so, and work goes on."""
+        for turn, result in self.finished.items():
+            assert self.client.wait(turn) == result
+        result = self.client.wait(self.cut)
+        assert result["output"] and result["output"]["assistantText"].startswith("error: interrupted: "), result
+        self.client.answer(self.asked)
+        assert self.client.once("echo next") == "next\n"
+
+
+def open_from(client, targets):
+    """Those of HOST:PORT that take a connection from the tenant's sandbox."""
+    look = 'timeout 20 bash -c ": <>/dev/tcp/${t%:*}/${t##*:}" 2>/dev/null && echo $t'
+    return client.once(f"for t in {' '.join(targets)}; do {look}; done; true").split()
+
+
 def flood(node, number):
-    """Wrong tokens, eight at a time, each at once with another one: the numbers of the answers."""
-    one = (f"curl -s -o /dev/null -w '%{{http_code}}\\n' -H 'Authorization: Bearer wrong-{{}}-0123456789-0123456789' "
-           f"{DATA['api']}/v1/models")
-    words = node.succeed(f"seq {number} | xargs -P 8 -I'{{}}' sh -c {shlex.quote(one)}").split()
-    return {status: words.count(status) for status in set(words)}
+    """Wrong tokens, eight at a time, which take turns at having the id of a credential and that of
+    none: how many answers of each status either kind got. Nothing else may differ between them."""
+    known = json.loads(node.succeed(f"cat {DATA['registry']}"))["tenants"][0]["credentials"][0]["id"]
+    kinds = {f"{identity}.wrong-0123456789-{i}": kind for i in range(number // 2)
+             for kind, identity in (("known", known), ("unknown", f"00000000-0000-4000-8000-{i:012x}"))}
+    one = ("printf '%s %s\\n' {} \"$(curl -s --max-time 60 -w ' %{http_code} %{content_type}' "
+           f"-H 'Authorization: Bearer {{}}' {DATA['api']}/v1/models)\"")
+    lines = node.succeed(f"printf '%s\\n' {' '.join(kinds)} | xargs -P 8 -I'{{}}' sh -c {shlex.quote(one)}")
+    counts, answers = {"known": {}, "unknown": {}}, set()
+    for line in lines.splitlines():
+        token, answer = line.split(" ", 1)
+        status = re.search(r"\} (\d+) [a-z/]+$", answer)[1]
+        counts[kinds[token]][status] = counts[kinds[token]].get(status, 0) + 1
+        answers.add(re.sub(r'"requestId":"[^"]*"', "", answer))
+    assert len(answers) == len(set(counts["known"]) | set(counts["unknown"])), answers
+    return counts
 
 
 # -- the operator --------------------------------------------------------------------------
@@ -187,9 +232,68 @@ def show(node, *names):
     return [dict(line.split("=", 1) for line in lines)[name] for name in names]
 
 
-def runner_of(node, tenant):
-    """Its pid. The pattern does not match the command that looks for it."""
-    return node.succeed(f"pgrep -f '[c]loister-runner.* {DATA['tenants'][tenant]['id']}'").strip()
+def runner_of(client):
+    """The pid of what runs the tenant's sandbox, which came before what it started. The pattern does
+    not match the command that looks for it."""
+    return client.node.succeed(f"pgrep -o -f '[c]loister-runner.* {client.tenant['id']}'").strip()
+
+
+def server_of(node, main):
+    """The pid of the process that faces the network."""
+    return node.succeed(f"pgrep -P {main} -x cloisterd").strip()
+
+
+def living(node):
+    """{(pid, when it started): its parent's pid}: a later process of that number is another one."""
+    found = {}
+    for line in node.succeed("cat /proc/[0-9]*/stat 2>/dev/null || true").splitlines():
+        words = line.rpartition(") ")[2].split()
+        if words[0] not in "ZX":
+            found[int(line.split(" ", 1)[0]), words[19]] = int(words[1])
+    return found
+
+
+def below(node, top):
+    """That process and all that it started, and they, as living() has them."""
+    table, found = living(node), set()
+    more = {each for each in table if each[0] == int(top)}
+    while more:
+        found |= more
+        above = {pid for pid, _ in more}
+        more = {each for each, parent in table.items() if parent in above} - found
+    return found
+
+
+def kill_tree(node, top, command=None):
+    """Kills that process, or does what the command does: nothing below it outlives it."""
+    tree = below(node, top)
+    assert len(tree) > 3, tree
+    node.succeed(command or f"kill -KILL {top}")
+    eventually(lambda: not tree & set(living(node)), 60, f"all of {tree} have ended")
+
+
+def kill_runner(acme, globex):
+    """The first one's: what it runs ends with it and says so, and the other one goes on."""
+    cut, other = acme.begin(), globex.begin()
+    kill_tree(acme.node, runner_of(acme))
+    text = acme.wait(cut)["output"]["assistantText"]
+    assert "[lost: " in text, text
+    assert globex.call(f"/v1/turns/{other}")["status"] == "running"
+    assert acme.once("echo next") == "next\n"
+    globex.call(f"/v1/turns/{other}/cancel", method="POST")
+    assert globex.wait(other)["turn"]["status"] == "cancelled"
+
+
+def powers(node, pid):
+    """What the kernel says of them: every set of capabilities, and what takes more away."""
+    text = node.succeed(f"cat /proc/{pid}/status")
+    return dict(re.findall(r"^(Cap\w+|NoNewPrivs|Seccomp|Groups):\t(.*?) *$", text, re.MULTILINE))
+
+
+def reach(node, server, database):
+    """{local socket of the machine: "worked", or the error that the server meets there}."""
+    words = f"PYTHONPATH={DATA['probe']} python3 {DATA['probe']}/reach.py {server} {database}"
+    return json.loads(node.succeed(words))
 
 
 def leaf(tenant):

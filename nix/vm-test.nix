@@ -1,6 +1,13 @@
 # The module on machines of its own: what "make check-vm" shows of the service on Debian, with
 # what NixOS does about it. "machine" has the service's own database, "external" one of an
 # operator's server. What is done there is in vm-client.py and vm-test.py.
+#
+# Left to the machines of Debian, whose programs are built from the same sources: the runner alone
+# at limits that somebody changes (test_3_boundary.py), the tests of the end-to-end suite (test_4_core.py),
+# the times of wrong tokens (test_9_flood.py), steps of the clock (test_3_clock.py), a trace of
+# where processes are born (test_7_ends.py), all tenants beyond the unit's memory (test_6_tenants.py),
+# a schema that is too new (test_5_upgrade.py), and the control of the reset, which wants another
+# PostgreSQL (boot2/test_9_no_fsync.py).
 {
   pkgs,
   lib,
@@ -47,6 +54,8 @@ let
   # What vm-client.py and vm-test.py know of all this.
   data = {
     api = "http://127.0.0.1:4096";
+    registry = "/etc/cloister/tenants.json";
+    probe = "/etc/probe";
     document = builtins.readFile ../docs/operate-nixos.md;
     tenants = builtins.mapAttrs (
       name: tenant:
@@ -89,8 +98,13 @@ let
       pkgs.curl
       pkgs.findutils
       pkgs.procps
+      pkgs.python3
     ];
+    # What a sandbox in the other machine is to reach, or not.
+    networking.firewall.allowedTCPPorts = [ 8000 ];
     environment.etc = {
+      "probe/inject.py".source = ../integration/inject.py;
+      "probe/reach.py".source = ../integration/reach.py;
       "tokens/acme" = secret (token "acme");
       "tokens/next" = secret (token "next-acme");
       "tokens/globex" = secret (token "globex");

@@ -17,13 +17,10 @@ def refused_switch(node, name):
     return journal_since(node, moment)
 
 
-def processes(node, tenant):
-    return show(node, "MainPID", "NRestarts") + [runner_of(node, tenant)]
-
-
 def works(node, tenant):
     """Of that node's, all the while the block runs."""
-    return at_work(Client(node, tenant), lambda: processes(node, tenant))
+    client = Client(node, tenant)
+    return at_work(client, lambda: show(node, "MainPID", "NRestarts") + [runner_of(client)])
 
 
 def check_doctor(node, missing):
@@ -52,8 +49,56 @@ def check_turn(node, tenant):
     assert "gVisor" in acme.once("dmesg"), "not in gVisor"
 
 
+def main_of(node):
+    return show(node, "MainPID")[0]
+
+
+def check_walls(node, tenant, database):
+    """What the service's processes could do: none has power, and the server reaches its database's
+    socket and no other, though the machine offers more."""
+    main = main_of(node)
+    server = server_of(node, main)
+    for pid in (main, server, runner_of(Client(node, tenant))):
+        found = powers(node, pid)
+        assert {found[name].strip("0") for name in found if name.startswith("Cap")} == {""}, found
+        assert (found["NoNewPrivs"], found["Seccomp"]) == ("1", "2"), found
+        assert set(found["Groups"].split()) <= {node.succeed("id -g cloister").strip()}, found
+    assert strays(node) == []
+    tried = reach(node, server, database)
+    assert "/run/dbus/system_bus_socket" in tried, tried
+    assert [name for name, result in tried.items() if result == "worked"] == [f"{database}/.s.PGSQL.5432"], tried
+    node.succeed(f"test $(stat -c %a /run/dbus/system_bus_socket) = 666 -a -S {database}/.s.PGSQL.5432")
+
+
+def strays(node):
+    """What runs as the service user outside the service's cgroup."""
+    look = "for p in $(pgrep -u cloister || true); do echo $p $(cat /proc/$p/cgroup 2>/dev/null || true); done"
+    words = [line.split(" ", 1) for line in node.succeed(look).splitlines()]
+    return [each for each in words if each[1:] and not each[1].startswith(f"0::/system.slice/{SERVICE}/")]
+
+
+def check_unit(node):
+    """systemd finds no fault in it, and gives the hardening a figure that must not get worse."""
+    said = node.execute(f"systemd-analyze verify /etc/systemd/system/{SERVICE} 2>&1")[1]
+    assert SERVICE not in said, said
+    figure = node.succeed(f"systemd-analyze security --no-pager {SERVICE}").strip().splitlines()[-1]
+    assert float(figure.split(":")[1].split()[0]) <= 3.0, figure
+
+
+def come_back(node, before):
+    """By itself, as another process."""
+    def look():
+        active, main = show(node, "ActiveState", "MainPID")
+        return active == "active" and main not in ("0", before)
+
+    eventually(look, 120, "the service restarted")
+    assert show(node, "NRestarts") == ["1"] and strays(node) == []
+
+
 # There is no internet here, and no name of it.
 OFFLINE = {"egress-public", "dns"}
+# What plays it is the other machine.
+PUBLIC = "198.41.0.4"
 
 start_all()
 machine.wait_for_unit(SERVICE)
@@ -69,6 +114,26 @@ with subtest("the doctor is content"):
 with subtest("the registry is a file of root's, and tokens are the service's alone"):
     machine.succeed("test ! -L /etc/cloister/tenants.json -a $(stat -c %U /etc/cloister/tenants.json) = root")
     machine.succeed("for f in /run/cloister-secrets/*; do test $(stat -c %U:%a $f) = cloister:400; done")
+
+with subtest("the unit has its walls"):
+    check_unit(machine)
+    check_walls(machine, "acme", f"{STATE}/pg/run")
+
+with subtest("from a sandbox the world is open, and what is near is not"):
+    external.wait_for_unit("multi-user.target")
+    far, near = (node.succeed("ip -4 -o address show dev eth1 | awk '{ print $4 }'").split("/")[0]
+                 for node in (external, machine))
+    external.succeed(f"ip address add {PUBLIC}/32 dev lo")
+    machine.succeed(f"ip route add {PUBLIC}/32 via {far}")
+    for node in (external, machine):
+        node.succeed("systemd-run --unit=greeter -p WorkingDirectory=/var/empty python3 -m http.server 8000")
+    own = machine.succeed("ip -4 -o address show dev eth0 | awk '{ print $4 }'").split("/")[0]
+    targets = [f"{address}:8000" for address in (PUBLIC, far, near, own)]
+    for target in targets:
+        # It is policy and not absence when a sandbox is refused.
+        machine.wait_until_succeeds(f"curl -sf http://{target}/ >/dev/null", 60)
+    more = ["10.0.2.2:8000", "10.0.2.3:53", "127.0.0.1:4096", "169.254.169.254:80"]
+    assert open_from(Client(machine, "acme"), targets + more) == [f"{PUBLIC}:8000"]
 
 with subtest("a tenant comes, works and goes, while another one works"):
     globex = Client(machine, "globex")
@@ -121,8 +186,8 @@ with subtest("of two tokens one goes, and with it its streams within a second"):
 
 with subtest("wrong tokens in a flood are refused, and others go on"):
     with works(machine, "acme"):
-        counts = flood(machine, 300)
-        assert set(counts) == {"401", "429"} and counts["429"] > 200, counts
+        for counts in flood(machine, 300).values():
+            assert set(counts) == {"401", "429"} and counts["429"] > 100, counts
         begin = time.monotonic()
         Client(machine, "acme").call("/v1/models")
         assert time.monotonic() - begin < 1, "right tokens wait for wrong ones"
@@ -189,12 +254,53 @@ with subtest("to the next release, with another runner and a migration more, and
         machine.wait_for_unit(SERVICE)
         assert acme.everything(session, turn) == before
         assert acme.run(session, "cat file") == "this release\n"
-        running = machine.succeed(f"readlink /proc/{runner_of(machine, 'acme')}/exe").strip()
+        running = machine.succeed(f"readlink /proc/{runner_of(acme)}/exe").strip()
         assert running == DATA["runners"][program], running
         # The way back leaves what it does not know.
         assert int(sql(machine, database, "SELECT count(*) FROM app.migration")) == known + 1
         acme.answer(over_upgrade if place else over_rollback)
         before = acme.everything(session, turn)
+
+with subtest("a turn may end before the service stops, and started is ready"):
+    acme = Client(machine, "acme")
+    turn = acme.start(acme.session(), "$ sleep 4; echo done >late; echo finished")
+    acme.wait_for(turn, "running")
+    machine.succeed(f"systemctl stop {SERVICE}")
+    assert show(machine, "Result", "ActiveState") == ["success", "inactive"]
+    machine.fail(f"pgrep -u cloister || test -e {CGROUP}")
+    machine.succeed(f"systemctl start {SERVICE}")
+    assert acme.request("/readyz")[0] == 200
+    assert acme.wait(turn)["output"]["assistantText"] == "finished\n"
+
+with subtest("a runner that is killed leaves nothing, and its tenant alone notices"):
+    switch(machine, "more")
+    pids = show(machine, "MainPID", "NRestarts")
+    kill_runner(Client(machine, "acme"), Client(machine, "globex"))
+    assert show(machine, "MainPID", "NRestarts") == pids and strays(machine) == []
+    # Of a tenant that does not come back, too.
+    kill_tree(machine, runner_of(Client(machine, "globex")))
+    machine.wait_until_fails(f"test -e {leaf('globex')}", 60)
+    switch(machine)
+
+with subtest("whatever is killed, nothing outlives it, and the service comes back with its work"):
+    for victim in ("launcher", "server", "everything"):
+        machine.succeed(f"systemctl reset-failed {SERVICE}")
+        accepted, main = Accepted(Client(machine, "acme")), main_of(machine)
+        kill_tree(machine, main, {"launcher": f"kill -KILL {main}", "server": f"kill -KILL {server_of(machine, main)}",
+                                  "everything": f"systemctl kill -s KILL {SERVICE}"}[victim])
+        come_back(machine, main)
+        accepted.check()
+
+with subtest("a hard reset in the middle of work loses nothing that was accepted"):
+    # From here on the kernel writes only what somebody asks it to write.
+    machine.succeed("sync; sysctl -q -w vm.dirty_writeback_centisecs=360000 vm.dirty_expire_centisecs=360000")
+    accepted = Accepted(Client(machine, "acme"))
+    machine.crash()
+    machine.start()
+    machine.wait_for_unit(SERVICE)
+    assert show(machine, "NRestarts") == ["0"]
+    accepted.check()
+    assert Client(machine, "small").once("echo mine") == "mine\n"
 
 with subtest("a database server of the operator's, by its socket"):
     external.wait_for_unit("postgresql.service")
@@ -205,6 +311,7 @@ with subtest("a database server of the operator's, by its socket"):
     external.wait_for_unit(SERVICE)
     check_turn(external, "acme")
     check_doctor(external, OFFLINE)
+    check_walls(external, "acme", "/run/postgresql")
     external.fail(f"test -e {STATE}/pg/data")
     external.succeed("test $(stat -c %U:%a /run/cloister-secrets/database) = cloister:400")
 

@@ -51,6 +51,8 @@ in
     };
     users.groups = submodule { members = strings; };
 
+    networking.firewall.allowedTCPPorts = option (types.listOf types.port) [ ];
+
     environment.systemPackages = option (types.listOf types.package) [ ];
     environment.etc = option (types.attrsOf (types.submodule etcFile)) { };
 

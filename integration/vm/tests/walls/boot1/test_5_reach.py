@@ -2,7 +2,6 @@
 
 import os
 import socket
-import struct
 import subprocess
 import threading
 
@@ -10,7 +9,8 @@ import pytest
 
 from daemon import AS_SERVICE
 from inject import Injector
-from service import STATE, read
+from reach import ABSTRACT_ABI, listening, reach
+from service import STATE
 
 pytestmark = pytest.mark.short
 
@@ -21,25 +21,7 @@ s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 s.connect(sys.argv[1].replace("@", "\\0", 1))
 print("worked")
 """
-ABSTRACT_ABI = 6  # of Landlock: the first that can refuse abstract sockets
-PATH_MAX, SO_ACCEPTCON = 108, 0x10000
-DATABASE = f"{STATE}/pg/run/"
-
-
-def listening():
-    """Every local stream socket of the machine that takes connections, @name if abstract."""
-    found = set()
-    for line in read("/proc/net/unix").splitlines()[1:]:
-        fields = line.split(maxsplit=7)
-        if len(fields) == 8 and int(fields[3], 16) & SO_ACCEPTCON and fields[4] == "0001":
-            # PostgreSQL has made its own with a path from its data directory.
-            found.add(fields[7].replace("../run/", DATABASE, 1))
-    return found
-
-
-def address(name):
-    return struct.pack("H", socket.AF_UNIX) + \
-        name.replace("@", "\0", 1).encode()[:PATH_MAX - 1] + (b"" if name[0] == "@" else b"\0")
+DATABASE = f"{STATE}/pg/run"
 
 
 @pytest.fixture
@@ -49,7 +31,7 @@ def machine():
     made = []
     os.makedirs(os.path.dirname(BUS), exist_ok=True)
     for name in names:
-        if name not in listening():
+        if name not in listening(DATABASE):
             made.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             made[-1].bind(name.replace("@", "\0", 1))
             made[-1].listen(16)
@@ -72,32 +54,21 @@ def accept(sock):
         pass
 
 
-def connect(pid, name):
-    """Each in a hold of its own: the server's thread must not be away for long."""
-    to = address(name)
-    with Injector(pid) as thread:
-        fd = thread.call("socket", socket.AF_UNIX, socket.SOCK_STREAM, 0)
-        result = thread.error("connect", fd, to, len(to))
-        print(f"{name}: {result}")
-        thread.call("close", fd)
-    return result
-
-
 def landlock_version(service):
     said = [line for line in service.log().splitlines() if "Landlock version " in line]
     return int(said[-1].split("Landlock version ")[1].split()[0])
 
 
 def test_the_server_reaches_its_database_and_no_other_socket(service, machine):
-    everything = listening()
-    own = {name for name in everything if name.startswith(DATABASE)}
+    everything = listening(DATABASE)
+    own = {name for name in everything if name.startswith(f"{DATABASE}/")}
     assert len(own) == 1, everything
     for name in machine:
         done = subprocess.run([*AS_SERVICE, "/usr/bin/python3", "-c", CONNECT, name],
                               capture_output=True, text=True, check=False)
         assert done.stdout == "worked\n", f"{name} is closed to everybody: {done.stderr}"
     server = service.server().pid
-    got = {name: connect(server, name) for name in sorted(everything)}
+    got = reach(server, DATABASE)
     with Injector(server) as thread:
         datagram = thread.error("socket", socket.AF_UNIX, socket.SOCK_DGRAM, 0)
     assert datagram == "EPERM"
@@ -105,5 +76,6 @@ def test_the_server_reaches_its_database_and_no_other_socket(service, machine):
     abstract = {name for name in everything if name.startswith("@")}
     # Older kernels cannot tell abstract sockets from others: docs/threat-model.md says so.
     expected = own if landlock_version(service) >= ABSTRACT_ABI else own | abstract
+    print(got)
     assert reached == expected, got
     assert service.client().request("GET", "/healthz").status == 200
