@@ -15,7 +15,7 @@ class Relay:
     def __init__(self, directory, real, port, asked=lambda data: None):
         self.path, self.real = f"{directory}/.s.PGSQL.{port}", real
         self.asked = asked
-        self.lock = threading.Lock()
+        self.lock, self.moving = threading.Lock(), threading.Lock()
         self.pairs = []
         self.away = False
         self.silent = threading.Event()  # what comes from the server stays here
@@ -51,17 +51,30 @@ class Relay:
                 # Neither flag wakes anybody up, so they are looked at again and again.
                 wanted = [one for one, closed in ((client, self.deaf), (server, self.silent))
                           if not closed.is_set()]
-                ready, _, _ = select.select(wanted, [], [], 0.02)
-                for one in ready:
-                    data = one.recv(65536)
-                    if not data:
-                        raise OSError
-                    if one is client:
-                        self.asked(data)
-                        server.sendall(data)
-                    else:
-                        client.sendall(data)
+                for one in select.select(wanted, [], [], 0.02)[0]:
+                    with self.moving:
+                        self.move(one, client, server)
         self.end(client, server)
+
+    def move(self, one, client, server):
+        if (self.deaf if one is client else self.silent).is_set():
+            return
+        data = one.recv(65536)
+        if not data:
+            raise OSError
+        if one is client:
+            self.asked(data)
+        (server if one is client else client).sendall(data)
+
+    def stop(self, *flags):
+        """From now on nothing passes that way."""
+        with self.moving:
+            for flag in flags:
+                flag.set()
+
+    def go_on(self):
+        self.silent.clear()
+        self.deaf.clear()
 
     @staticmethod
     def end(*sockets):
@@ -70,13 +83,17 @@ class Relay:
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
 
-    def go_away(self):
-        """Ends every connection, and those that come, until come_back()."""
+    def cut(self):
+        """Ends every connection; new ones are taken."""
         with self.lock:
-            self.away = True
             for pair in self.pairs:
                 self.end(*pair)
             self.pairs.clear()
+
+    def go_away(self):
+        """Ends every connection, and those that come, until come_back()."""
+        self.away = True
+        self.cut()
 
     def come_back(self):
         self.away = False

@@ -4,13 +4,15 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
+import time
 
 import pytest
 
 from daemon import ENVIRONMENT
 from relay import Relay
-from test_external import AS_POSTGRES, PORT, PROGRAMS, Postgres, with_url
-from world import eventually
+from test_external import AS_POSTGRES, HOLDER, PORT, PROGRAMS, Postgres, link_processes, with_url
+from world import PATIENCE, eventually
 
 PLACES = 20  # of which three are its superuser's
 
@@ -120,3 +122,107 @@ def test_who_waits_between_two_steps_may_be_asked_to_end(relay, relayed, step):
         waits(relayed, 2)
     assert relayed.stop(seconds=20) == 0
     assert "asked to end before the database was there" in relayed.log()
+
+
+# --- while it runs -----------------------------------------------------------------------------------
+
+
+def at_once(number, ask):
+    """What each of so many threads is answered, and after how many seconds."""
+    answers = []
+
+    def run():
+        begun = time.monotonic()
+        answers.append((ask(), time.monotonic() - begun))
+
+    threads = [threading.Thread(target=run) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def assert_not_ready(daemon, number):
+    """Each is told so in time, however many ask."""
+    for answer, seconds in at_once(number, lambda: daemon.client().request("GET", "/readyz")):
+        assert (answer.status, answer.code) == (503, "store_unavailable")
+        assert seconds < 10 * PATIENCE, "two in the documents"
+
+
+def test_ready_is_answered_whatever_the_database_does(server, relay, relayed):
+    """One that takes what it is sent and says nothing: others than those who need it go on."""
+    relayed.start()
+    client = relayed.client("acme")
+    session = client.session()
+    holder = server.sql(HOLDER)
+
+    def ready():
+        return relayed.client().request("GET", "/readyz").status == 200
+
+    relay.stop(relay.silent)
+    for number in (10, 10):
+        assert_not_ready(relayed, number)
+    begun = time.monotonic()
+    for _ in range(10):
+        assert relayed.client().request("GET", "/healthz").status == 200
+        assert relayed.client("globex").request("GET", "/v1/models").status == 200
+        assert_not_ready(relayed, 1)
+    assert time.monotonic() - begun < 30 * PATIENCE
+    relay.go_on()
+    eventually(ready, 30, "it is ready again")
+    assert server.sql(HOLDER) == holder, "nobody could have come between"
+    # The same while it is connected to again, which takes as long as that may take.
+    relay.stop(relay.silent)
+    relay.cut()
+    for number in (10, 10):
+        assert_not_ready(relayed, number)
+    relay.go_on()
+    eventually(ready, 30, "it is ready again")
+    assert server.sql(HOLDER) not in ("", holder)
+    assert client.call("GET", f"/v1/sessions/{session}")["id"] == session
+    assert relayed.stop() == 0
+
+
+# --- the link ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def linked(make_daemon, server):
+    """(daemon over TCP, keeper of its link, link)"""
+    daemon = with_url(make_daemon(), server.tcp()).start()
+    keeper, link = sorted(link_processes(daemon), key=lambda p: p.parent != daemon.server().pid)
+    assert link.parent == keeper.pid
+    return daemon, keeper, link
+
+
+def test_the_link_is_killed_in_the_middle(linked):
+    """It takes its connections with it; the next requests have others, by another link."""
+    daemon, keeper, link = linked
+    client = daemon.client("acme")
+    turn = client.start(client.session(), "$ echo begun; sleep 3; echo done")
+    eventually(lambda: " runs\n" in daemon.log(), 60, "a sandbox")
+    server = daemon.server().pid
+    link.kill(signal.SIGKILL)
+    eventually(lambda: client.request("POST", "/v1/sessions", {}).status == 201, 20, "a session is made")
+    eventually(lambda: daemon.client().request("GET", "/readyz").status == 200, 20, "it is ready")
+    assert client.wait(turn).status == "completed"
+    assert daemon.server().pid == server and {p.pid for p in link_processes(daemon)} & {keeper.pid, link.pid} == \
+        {keeper.pid}
+    assert "the process that speaks to the database ended: signal 9" in daemon.log()
+    assert daemon.stop() == 0
+
+
+def test_without_the_keeper_of_its_link_the_service_ends_and_nothing_is_lost(linked):
+    """No other link can be made, so the daemon is: by what manages the service."""
+    daemon, keeper, link = linked
+    client = daemon.client("acme")
+    turn = client.start(client.session(), "$ echo begun; sleep 600")
+    eventually(lambda: " runs\n" in daemon.log(), 60, "a sandbox")
+    keeper.kill(signal.SIGKILL)
+    assert daemon.ended() == 1 and not link.lives()
+    assert "the process that speaks to the database, and the one that starts it again, are gone; the service ends" \
+        in daemon.log()
+    daemon.start()
+    assert daemon.client("acme").wait(turn).status == "completed"
+    assert daemon.stop() == 0

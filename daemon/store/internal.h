@@ -52,6 +52,8 @@ struct store {
 
 	pthread_mutex_t guard_lock;
 	struct pg *guard; /* holds the lock that keeps a second daemon away */
+	struct err away;  /* why it could not be connected again; code 0 = it was not tried */
+	atomic_bool looking, found_away; /* store_ping(): one looks; what the last one found */
 
 	pthread_mutex_t tenants_lock; /* guards the chains, not what is in them */
 	struct tenant_db *tenants[TENANT_BUCKETS];

@@ -25,6 +25,8 @@
 struct pg {
 	PGconn *conn;
 	bool broken;
+	uint64_t asked_by; /* monotonic, when pg_ask() has to be answered; 0 = it has been */
+	PGresult *answer;  /* what has come of that; NULL = nothing yet */
 	struct prepared_set prepared;
 };
 
@@ -173,6 +175,7 @@ void pg_close(struct pg **pg)
 {
 	if (!*pg)
 		return;
+	PQclear((*pg)->answer);
 	PQfinish((*pg)->conn);
 	prepared_release(&(*pg)->prepared);
 	free(*pg);
@@ -182,16 +185,6 @@ void pg_close(struct pg **pg)
 bool pg_broken(const struct pg *pg)
 {
 	return pg->broken || PQstatus(pg->conn) != CONNECTION_OK;
-}
-
-bool pg_alive(struct pg *pg)
-{
-	struct pollfd p = { .fd = PQsocket(pg->conn), .events = POLLIN };
-
-	/* The server says nothing to an idle client except that it ends the connection. */
-	if (poll(&p, 1, 0) != 0)
-		pg->broken = true;
-	return !pg_broken(pg);
 }
 
 bool pg_idle(const struct pg *pg)
@@ -208,23 +201,34 @@ static int lost(struct pg *pg, const char *why, struct err *e)
 	               (int)strcspn(why, "\n"), why);
 }
 
-/* Wait until PQgetResult() does not block. */
-static int await_answer(struct pg *pg, uint64_t deadline, struct err *e)
+/* 1 when PQgetResult() does not block, 0 when it would still do so at that time. */
+static int await_some(struct pg *pg, uint64_t until, struct err *e)
 {
 	struct pollfd p = { .fd = PQsocket(pg->conn), .events = POLLIN };
 
 	while (PQisBusy(pg->conn)) {
-		int ready = poll(&p, 1, clock_left_ms(deadline));
+		int ready = poll(&p, 1, clock_left_ms(until));
 
 		if (ready < 0 && errno == EINTR)
 			continue;
-		/* Who sends a little again and again has no more time. */
-		if (ready == 0 || clock_left_ms(deadline) == 0)
-			return lost(pg, "no answer in time", e);
+		if (ready == 0)
+			return 0;
 		if (!PQconsumeInput(pg->conn))
 			return lost(pg, PQerrorMessage(pg->conn), e);
+		/* Who sends a little again and again has no more time. */
+		if (PQisBusy(pg->conn) && clock_left_ms(until) == 0)
+			return 0;
 	}
-	return 0;
+	return 1;
+}
+
+static int await_answer(struct pg *pg, uint64_t deadline, struct err *e)
+{
+	int rc = await_some(pg, deadline, e);
+
+	if (rc == 0)
+		return lost(pg, "no answer in time", e);
+	return rc < 0 ? -1 : 0;
 }
 
 static enum store_code code_of(const char *state)
@@ -348,6 +352,18 @@ static int prepare(struct pg *pg, const char *name, const char *sql, const struc
 	return 0;
 }
 
+/* What was asked before, and is of no use any more. */
+static int drain(struct pg *pg, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+
+	if (!pg->asked_by)
+		return 0;
+	if (pg_answer(pg, pg->asked_by, &rows, e) < 0 && pg_broken(pg))
+		return -1;
+	return 0;
+}
+
 static int send_query(struct pg *pg, const char *sql, const struct pg_param *params, size_t n,
                       struct err *e)
 {
@@ -356,7 +372,7 @@ static int send_query(struct pg *pg, const char *sql, const struct pg_param *par
 	struct values v;
 	int sent;
 
-	if (fill(&v, params, n, e) < 0)
+	if (fill(&v, params, n, e) < 0 || drain(pg, e) < 0)
 		return -1;
 	known = prepared_use(&pg->prepared, sql, v.bytes);
 	if (known && known->again) {
@@ -407,6 +423,8 @@ int pg_script(struct pg *pg, const char *sql, struct err *e)
 {
 	PGresult *result;
 
+	if (drain(pg, e) < 0)
+		return -1;
 	if (!PQsendQuery(pg->conn, sql))
 		return lost(pg, PQerrorMessage(pg->conn), e);
 	result = collect(pg, e);
@@ -414,6 +432,76 @@ int pg_script(struct pg *pg, const char *sql, struct err *e)
 		return -1;
 	PQclear(result);
 	return 0;
+}
+
+/* -- an answer that is not waited for -- */
+
+int pg_ask(struct pg *pg, const char *sql, struct err *e)
+{
+	if (pg->asked_by)
+		return 0;
+	if (!PQsendQueryParams(pg->conn, sql, 0, NULL, NULL, NULL, NULL, 1))
+		return lost(pg, PQerrorMessage(pg->conn), e);
+	pg->asked_by = clock_mono_ms() + ANSWER_MS;
+	return 0;
+}
+
+bool pg_asked(const struct pg *pg)
+{
+	return pg->asked_by > 0;
+}
+
+/* 1 when all of it is in pg->answer. */
+static int take_answer(struct pg *pg, uint64_t until, struct err *e)
+{
+	for (int results = 0; results < 8; results++) {
+		int rc = await_some(pg, until, e);
+		PGresult *next;
+
+		if (rc == 0 && clock_left_ms(pg->asked_by) == 0)
+			return lost(pg, "no answer in time", e);
+		if (rc < 1)
+			return rc;
+		next = PQgetResult(pg->conn);
+		if (!next)
+			return pg->answer ? 1 : lost(pg, "no result", e);
+		PQclear(pg->answer);
+		pg->answer = next;
+	}
+	return lost(pg, "more answers than were asked for", e);
+}
+
+int pg_answer(struct pg *pg, uint64_t until, struct pg_rows **ret, struct err *e)
+{
+	auto_rows struct pg_rows *rows = calloc(1, sizeof(*rows));
+	int rc;
+
+	if (!rows)
+		return err_set(e, STORE_UNAVAILABLE, "no memory for a result");
+	rc = take_answer(pg, until, e);
+	if (rc < 1)
+		return rc;
+	rows->result = pg->answer;
+	pg->answer = NULL;
+	pg->asked_by = 0;
+	if (inspect(pg, rows->result, e) < 0)
+		return -1;
+	*ret = mem_take(&rows);
+	return 1;
+}
+
+bool pg_alive(struct pg *pg)
+{
+	struct pollfd p = { .fd = PQsocket(pg->conn), .events = POLLIN };
+	auto_rows struct pg_rows *rows = NULL;
+	struct err e = ERR_INIT;
+
+	if (pg->asked_by && pg_answer(pg, clock_mono_ms(), &rows, &e) == 0)
+		return !pg_broken(pg);
+	/* The server says nothing to an idle client except that it ends the connection. */
+	if (poll(&p, 1, 0) != 0)
+		pg->broken = true;
+	return !pg_broken(pg);
 }
 
 /* -- rows -- */

@@ -106,6 +106,16 @@ int pg_exec(struct pg *pg, const char *sql, const struct pg_param *params, size_
 /* Any number of statements without parameters; stops at the first that fails. */
 int pg_script(struct pg *pg, const char *sql, struct err *e) must_check;
 
+/*
+ * A question whose answer may be late.  One at a time; any other statement waits for it first.
+ * pg_answer(): 1 with the rows, which are owned by the caller; 0 when they have not come until
+ * then (monotonic), and may be asked for again.  After the time that every answer has, the
+ * connection is lost.
+ */
+int pg_ask(struct pg *pg, const char *sql, struct err *e) must_check;
+bool pg_asked(const struct pg *pg);
+int pg_answer(struct pg *pg, uint64_t until, struct pg_rows **ret, struct err *e) must_check;
+
 /* -- rows: a value of another type or size than asked for, or null, marks the rows as bad -- */
 void pg_rows_free(struct pg_rows **rows);
 int pg_rows_count(const struct pg_rows *rows);

@@ -12,17 +12,21 @@
 
 #define MANAGED_PORT 5432U /* as the launcher writes it */
 
+/* Between the look for readiness and what it found. */
+#define LOOK_MS 1000
+
 /* How long the connection of a daemon that was killed may take to disappear. */
 #define PREDECESSOR_MS 3000
 
 /* -- one daemon per control database -- */
 
+#define TAKE_GUARD "SELECT pg_catalog.pg_try_advisory_lock(7740319, 0)"
+
 static int try_guard(struct pg *pg, bool *ret_held, struct err *e)
 {
 	auto_rows struct pg_rows *rows = NULL;
 
-	if (pg_query(pg, "SELECT pg_catalog.pg_try_advisory_lock(7740319, 0)", PG_NO_PARAMS, &rows,
-	             e) < 0)
+	if (pg_query(pg, TAKE_GUARD, PG_NO_PARAMS, &rows, e) < 0)
 		return -1;
 	*ret_held = pg_get_bool(rows, 0, 0);
 	return pg_rows_check(rows, "lock", e);
@@ -71,8 +75,10 @@ int store_hold(struct store *s, struct err *e)
 	int rc = 0;
 
 	pthread_mutex_lock(&s->guard_lock);
-	if (!s->guard || !pg_alive(s->guard))
+	if (!s->guard || !pg_alive(s->guard)) {
 		rc = open_guard(s, e);
+		s->away = rc < 0 ? *e : (struct err)ERR_INIT;
+	}
 	pthread_mutex_unlock(&s->guard_lock);
 	return rc;
 }
@@ -86,21 +92,89 @@ static int pass_gate(void *ctx, struct err *e)
 	return -1;
 }
 
-int store_ping(struct store *s, struct err *e)
+/* -- for readiness: bounded, whatever the server does -- */
+
+/* An answer that was late says nothing of now. */
+static int drop_late(struct pg *pg, uint64_t until, struct err *e)
 {
-	struct err first = ERR_INIT;
-	bool held = false;
+	auto_rows struct pg_rows *rows = NULL;
+
+	return pg_asked(pg) ? pg_answer(pg, until, &rows, e) : 1;
+}
+
+/* (locked) 1 = the lock is held, and the server has said so; 0 = it has not. */
+static int ask_guard(struct pg *pg, uint64_t until, struct err *e)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	int rc = drop_late(pg, until, e);
+
+	if (rc < 1)
+		return rc;
+	if (pg_ask(pg, TAKE_GUARD, e) < 0)
+		return -1;
+	rc = pg_answer(pg, until, &rows, e);
+	if (rc < 1)
+		return rc;
+	/* Taking a lock that one has already succeeds. */
+	if (!pg_get_bool(rows, 0, 0))
+		return err_set(e, STORE_TAKEN, "another daemon has the lock");
+	return pg_rows_check(rows, "lock", e) < 0 ? -1 : 1;
+}
+
+/* (locked) Whoever calls store_hold() connects again to a server that is not ours. */
+static int look(struct store *s, uint64_t until, struct err *e)
+{
 	int rc = -1;
 
-	pthread_mutex_lock(&s->guard_lock);
-	/* Taking a lock that one has already succeeds. */
 	if (s->guard && !pg_broken(s->guard))
-		rc = try_guard(s->guard, &held, &first);
-	if (rc < 0 || !held)
-		rc = open_guard(s, e);
+		rc = ask_guard(s->guard, until, e);
+	else if (s->away.code)
+		*e = s->away;
+	else
+		(void)err_set(e, STORE_UNAVAILABLE, "the database connection was lost");
+	if (rc == 0)
+		return err_set(e, STORE_UNAVAILABLE, "the database has not answered for %d ms",
+		               LOOK_MS);
+	if (rc > 0)
+		return 0;
+	if (!s->secret)
+		return open_guard(s, e);
+	if (e->code == STORE_TAKEN)
+		pg_close(&s->guard);
+	return -1;
+}
+
+static int look_in_time(struct store *s, struct err *e)
+{
+	struct timespec at;
+	uint64_t until = clock_mono_ms() + LOOK_MS;
+	int rc;
+
+	at.tv_sec = (time_t)(until / 1000);
+	at.tv_nsec = (long)(until % 1000) * 1000000;
+	if (pthread_mutex_clocklock(&s->guard_lock, CLOCK_MONOTONIC, &at) != 0)
+		return err_set(e, STORE_UNAVAILABLE,
+		               "the database is being connected to for more than %d ms", LOOK_MS);
+	rc = look(s, until, e);
+	pthread_mutex_unlock(&s->guard_lock);
+	return rc;
+}
+
+int store_ping(struct store *s, struct err *e)
+{
+	bool first = !atomic_exchange(&s->looking, true);
+	int rc;
+
+	/* As long as it is away, no more than one thread waits for it here. */
+	if (!first && atomic_load(&s->found_away))
+		return err_set(e, STORE_UNAVAILABLE,
+		               "the database was away a moment ago, and is being looked at");
+	rc = look_in_time(s, e);
+	atomic_store(&s->found_away, rc < 0);
+	if (first)
+		atomic_store(&s->looking, false);
 	if (rc < 0)
 		e->code = STORE_UNAVAILABLE; /* it was fit before */
-	pthread_mutex_unlock(&s->guard_lock);
 	return rc;
 }
 

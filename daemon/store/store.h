@@ -80,7 +80,10 @@ struct store_use store_connections(const struct store *s);
  */
 int store_hold(struct store *s, struct err *e) must_check;
 
-/* One trip to the control database.  For readiness. */
+/*
+ * One trip to the control database, for readiness.  Of an external one it ends within a second:
+ * STORE_UNAVAILABLE means that there was no answer, which may still come.
+ */
 int store_ping(struct store *s, struct err *e) must_check;
 
 /*

@@ -2,6 +2,7 @@
 #include "daemon/store/test_fixture.h"
 
 #include <pthread.h>
+#include <signal.h>
 
 /* -- opening -- */
 
@@ -64,6 +65,70 @@ static void ping_takes_the_lock_again(void **state)
 	pg_close(&store->guard);
 	assert_ok(store_ping(store, &e));
 	assert_lock_is_held();
+}
+
+static pid_t backend_of(struct pg *pg)
+{
+	auto_rows struct pg_rows *rows = NULL;
+
+	assert_ok(pg_query(pg, "SELECT pg_catalog.pg_backend_pid()", PG_NO_PARAMS, &rows, &e));
+	return (pid_t)pg_get_int(rows, 0, 0);
+}
+
+static void ping_does_not_wait_for_who_does_not_answer(void **state)
+{
+	pid_t silent = backend_of(store->guard);
+	uint64_t begun = clock_mono_ms();
+
+	(void)state;
+	assert_int_equal(kill(silent, SIGSTOP), 0);
+	for (int i = 0; i < 3; i++) {
+		assert_code(store_ping(store, &e), STORE_UNAVAILABLE);
+		assert_non_null(strstr(e.text, "has not answered for 1000 ms"));
+	}
+	assert_true(clock_mono_ms() - begun < 20000);
+	assert_int_equal(kill(silent, SIGCONT), 0);
+	while (store_ping(store, &e) < 0)
+		assert_true(clock_mono_ms() - begun < 100000);
+	assert_int_equal(backend_of(store->guard), silent); /* which has held the lock */
+	assert_lock_is_held();
+}
+
+#define HOLD "SELECT pg_catalog.pg_advisory_lock(42)"
+
+static void what_was_asked_may_be_answered_late(void **state)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	const struct pg_place at = { cluster.socket_dir, "5432", NULL };
+	struct pg *holder = NULL, *pg = NULL;
+	uint64_t begun = clock_mono_ms();
+	pid_t backend;
+
+	(void)state;
+	assert_ok(pg_connect(&at, OWNER_ROLE, CONTROL_DATABASE, &holder, &e));
+	assert_ok(pg_connect(&at, OWNER_ROLE, CONTROL_DATABASE, &pg, &e));
+	backend = backend_of(pg);
+	assert_ok(pg_exec(holder, HOLD, PG_NO_PARAMS, &e));
+	assert_ok(pg_ask(pg, HOLD, &e));
+	for (uint64_t wait = 0; wait < 40; wait += 20) {
+		assert_int_equal(pg_answer(pg, clock_mono_ms() + wait, &rows, &e), 0);
+		assert_true(pg_asked(pg) && pg_alive(pg));
+	}
+	assert_ok(pg_exec(holder, "SELECT pg_catalog.pg_advisory_unlock(42)", PG_NO_PARAMS, &e));
+	/* Another statement waits for it, and gets its own answer. */
+	assert_int_equal(backend_of(pg), backend);
+	assert_false(pg_asked(pg));
+	assert_ok(pg_ask(pg, "SELECT 1/0", &e));
+	assert_code(pg_answer(pg, begun + 60000, &rows, &e), STORE_CONFLICT);
+	assert_true(pg_alive(pg));
+	/* And that it is the end of the connection is seen without one. */
+	assert_ok(pg_exec(holder, "SELECT pg_catalog.pg_advisory_lock(43)", PG_NO_PARAMS, &e));
+	assert_ok(pg_ask(pg, "SELECT pg_catalog.pg_advisory_lock(43)", &e));
+	assert_int_equal(kill(backend, SIGTERM), 0);
+	while (pg_alive(pg))
+		assert_true(clock_mono_ms() - begun < 60000);
+	pg_close(&pg);
+	pg_close(&holder);
 }
 
 static void bad_tenant_id_is_refused(void **state)
@@ -244,6 +309,8 @@ int main(void)
 		cmocka_unit_test(too_few_connections_are_refused),
 		cmocka_unit_test(generation_grows_and_data_stays),
 		cmocka_unit_test(ping_takes_the_lock_again),
+		cmocka_unit_test(ping_does_not_wait_for_who_does_not_answer),
+		cmocka_unit_test(what_was_asked_may_be_answered_late),
 		cmocka_unit_test(bad_tenant_id_is_refused),
 		cmocka_unit_test(concurrent_first_use_makes_one_database),
 		cmocka_unit_test(half_made_tenant_is_completed),
