@@ -231,6 +231,36 @@ def test_the_script_may_run_again(server):
     assert everything() == before
 
 
+def test_the_script_resets_what_the_owner_was_set_to(server):
+    """Everywhere and in each database; and nothing of another role's or of a database's."""
+    odd = '"it\'s ""%I"""'
+
+    def settings(role):
+        return server.sql("SELECT coalesce(d.datname, '-'), s.setconfig FROM pg_db_role_setting s LEFT JOIN pg_database "
+                          f"d ON d.oid = s.setdatabase WHERE setrole = {role} ORDER BY 1")
+
+    owner, another = "'cloister_owner'::regrole", "'somebody'::regrole"
+    ours = settings(owner)
+    assert ours == "-|{log_min_error_statement=panic,log_error_verbosity=terse,log_parameter_max_length=0}"
+    server.sql(f"CREATE ROLE somebody; CREATE DATABASE {odd}")
+    try:
+        for where in ("", *(f" IN DATABASE {name}" for name in ("cloister", "template1", odd))):
+            assert server.run_as("cloister_owner", server.password, "cloister",
+                                 f"ALTER ROLE cloister_owner{where} SET search_path = nowhere")[0] == 0
+            server.sql(f"ALTER ROLE cloister_owner{where} SET session_preload_libraries = 'auto_explain'; "
+                       f"ALTER ROLE somebody{where} SET search_path = theirs")
+        server.sql("ALTER DATABASE cloister SET deadlock_timeout = '2s'")
+        before = settings(another), settings("0")
+        assert before[0].count("theirs") == settings(owner).count("nowhere") == 4 and "deadlock_timeout" in before[1]
+        server.prepare()
+        assert settings(owner) == ours
+        assert (settings(another), settings("0")) == before
+        assert server.run_as("cloister_owner", server.password, "cloister", "SHOW search_path")[1] == '"$user", public'
+    finally:
+        server.sql("ALTER DATABASE cloister RESET deadlock_timeout; DROP ROLE somebody")
+        server.sql(f"DROP DATABASE {odd}")
+
+
 def test_turns_run_and_sessions_stay(server, external):
     external.start()
     assert "cloisterd" in server.sql("SELECT DISTINCT application_name FROM pg_stat_activity "
