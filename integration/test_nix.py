@@ -1051,13 +1051,14 @@ def test_the_machines_of_the_vm_test_are_good_ones(flake, nodes):
 def test_what_the_vm_test_switches_to_does_what_it_is_for(nodes):
     """A change of tenants reloads, and another release restarts."""
     before, others = nodes["machine"], nodes["others"]
-    reloads = {"more", "broken", "unread", "both", "rotated"}
-    assert set(others) == reloads | {"next"}
+    reloads = {"more", "broken", "unread", "both", "rotated", "larger"}
+    assert set(others) == reloads | {"next", "with-nix"}
     for name, other in others.items():
         assert (other["unit"]["unit"] == before["unit"]["unit"]) == (name in reloads), name
         assert (other["unit"]["triggers"] != before["unit"]["triggers"]) == (name in reloads), name
     tokens = {name: [len(t["credentials"]) for t in other["registry"]["tenants"]] for name, other in others.items()}
-    assert tokens == {"unread": [], "more": [1, 1, 1], "broken": [1, 1, 1], "both": [2, 1], "rotated": [1, 1], "next": [1, 1]}
+    assert tokens == {"unread": [], "more": [1, 1, 1], "broken": [1, 1, 1], "both": [2, 1], "rotated": [1, 1],
+                      "larger": [1, 1], "next": [1, 1], "with-nix": [1, 1]}
     assert others["rotated"]["registry"] != before["registry"]
     assert "/etc/tokens/nobody" in others["broken"]["list"]
     assert len({re.search("--runner ([^ ]*)", m["service"]["ExecStart"])[1] for m in (before, others["next"])}) == 2

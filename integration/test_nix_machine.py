@@ -12,9 +12,11 @@ import uuid
 import pytest
 
 from daemon import AS_SERVICE
+from inject import SUPPORTED
 from nix_driver import Node, bad_calls, unbound
 from nix_eval import ROOT
 from reach import ABSTRACT_ABI
+from test_nix_inside import rootfs  # noqa: F401
 from world import demo, eventually
 
 NODES = ("machine", "external")
@@ -89,6 +91,12 @@ def played(make_daemon):
     assert daemon.stop() == 0
 
 
+@pytest.fixture
+def shared(cloister):
+    """The daemon that other tests have as well."""
+    return Played(cloister)
+
+
 def reload(daemon):
     subprocess.run([*AS_SERVICE, f"{daemon.world.programs}/cloisterd", "reload", "--state", daemon.state], check=True,
                    capture_output=True)
@@ -136,9 +144,9 @@ def test_turns_wait_for_people_and_answers_are_the_same(played):
     assert acme.everything(session, turn) != before
 
 
-def test_a_stream_tells_how_calls_ended(played):
-    acme = played.client("acme")
-    with played.stream_of(acme) as stream:
+def test_a_stream_tells_how_calls_ended(shared):
+    acme = shared.client("acme")
+    with shared.stream_of(acme) as stream:
         turn = acme.start(acme.session(), "$ exit 3")
         assert stream.until_end(turn)[0][0] == "turn.completed"
         assert stream.reasons(turn) == ["exited"]
@@ -204,15 +212,16 @@ def test_what_lives_on_is_noticed(played, monkeypatch):
         accepted.check()
 
 
-def test_the_server_is_seen_to_reach_a_socket(played):
-    daemon, node = played.daemon, played.node
+@pytest.mark.skipif(not SUPPORTED, reason="calls are injected on x86-64 only")
+def test_the_server_is_seen_to_reach_a_socket(shared):
+    daemon, node = shared.daemon, shared.node
     with socket.socket(socket.AF_UNIX) as open_file, socket.socket(socket.AF_UNIX) as abstract:
         offered = f"{daemon.var}/offered", "@cloister-test/offered"
         for sock, name in zip((open_file, abstract), offered, strict=True):
             sock.bind(name.replace("@", "\0"))
             sock.listen(8)
         os.chmod(offered[0], 0o666)
-        tried = played.reach(node, played.server_of(node, daemon.main_pid()), f"{daemon.state}/pg/run")
+        tried = shared.reach(node, shared.server_of(node, daemon.main_pid()), f"{daemon.state}/pg/run")
     own = f"{daemon.state}/pg/run/.s.PGSQL.5432"
     assert {own, *offered} <= set(tried), tried
     worked = {name for name, result in tried.items() if result == "worked" and name[0] == "/"}
@@ -222,30 +231,45 @@ def test_the_server_is_seen_to_reach_a_socket(played):
     assert (tried[offered[1]] != "worked") == (version >= ABSTRACT_ABI), (version, tried)
 
 
-def test_processes_hold_no_power(played):
-    node, acme = played.node, played.client("acme")
+def test_processes_hold_no_power(shared):
+    node, acme = shared.node, shared.client("acme")
     acme.once("true")
-    main = played.daemon.main_pid()
-    for pid in (main, played.server_of(node, main), played.runner_of(acme)):
-        found = played.powers(node, pid)
+    main = shared.daemon.main_pid()
+    for pid in (main, shared.server_of(node, main), shared.runner_of(acme)):
+        found = shared.powers(node, pid)
         assert {found[name] for name in found if name.startswith("Cap")} == {"0" * 16} and found["NoNewPrivs"] == "1"
     assert found["Seccomp"] == "2" and found["Groups"] == ""
-    assert set(played.powers(node, os.getpid())["CapEff"]) != {"0"}
+    assert set(shared.powers(node, os.getpid())["CapEff"]) != {"0"}
 
 
-def test_what_a_sandbox_can_connect_to(played):
+def test_what_a_tenant_finds_in_a_sandbox(shared):
+    acme, place = shared.client("acme"), shared.daemon.var
+    shared.look_around(acme, (place, "ext4"))
+    with pytest.raises(AssertionError, match="/workspace"):
+        shared.look_around(acme, ("/workspace",))
+
+
+def test_nix_builds_where_there_is_one(make_daemon, rootfs):
+    """With the root filesystem that integration/test_nix_inside.py makes."""
+    daemon = make_daemon(("acme",)).start(rootfs=rootfs)
+    played = Played(daemon)
+    played.build_with_nix(played.client("acme"))
+    assert daemon.stop() == 0
+
+
+def test_what_a_sandbox_can_connect_to(shared):
     targets = [f"{address}:80" for address in (demo.METADATA, demo.PUBLIC, demo.HOST_ADDRESS, demo.PRIVATE)]
-    assert played.open_from(played.client("acme"), targets) == [f"{demo.PUBLIC}:80"]
+    assert shared.open_from(shared.client("acme"), targets) == [f"{demo.PUBLIC}:80"]
 
 
-def test_the_database_is_asked_as_its_owner(played):
-    played.client("acme").session()
-    played.names["DATA"]["psql"], played.names["STATE"] = "psql", played.daemon.state
-    database = "ct_" + played.daemon.tenants["acme"].id.replace("-", "")
-    assert int(played.sql(played.node, database, "SELECT count(*) FROM app.migration")) > 5
+def test_the_database_is_asked_as_its_owner(shared):
+    shared.client("acme").session()
+    shared.names["DATA"]["psql"], shared.names["STATE"] = "psql", shared.daemon.state
+    database = "ct_" + shared.daemon.tenants["acme"].id.replace("-", "")
+    assert int(shared.sql(shared.node, database, "SELECT count(*) FROM app.migration")) > 5
 
 
-def test_the_commands_of_the_document_are_found(played):
-    back_up, restore = played.documented("Back up, restore")
+def test_the_commands_of_the_document_are_found(shared):
+    back_up, restore = shared.documented("Back up, restore")
     assert back_up.startswith("systemctl stop") and "-czf BACKUP.tar.gz" in back_up
     assert "-xzf BACKUP.tar.gz" in restore and restore.endswith("systemctl start cloister\n")

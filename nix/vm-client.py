@@ -198,6 +198,52 @@ class Accepted:
         assert self.client.once("echo next") == "next\n"
 
 
+# One builds on the other; a shell is all that they need.
+DERIVATIONS = """
+let
+  sh = name: line: derivation {
+    inherit name;
+    system = builtins.currentSystem;
+    builder = "/bin/sh";
+    args = [ "-c" line ];
+  };
+  first = sh "first" "echo made >$out";
+in
+sh "second" "read -r word <${first}; echo $word twice >$out"
+"""
+
+
+def build_with_nix(client):
+    """In the tenant's sandbox; in a later one it is there still, and nothing is built again."""
+    session, words = client.session(), shlex.quote(" ".join(DERIVATIONS.split()))
+    text = client.run(session, f"nix-build -E {words} 2>&1 && cat result")
+    assert text.count("\nbuilding '/state/nix/store/") == 2 and text.endswith("\nmade twice\n"), text
+    kill_tree(client.node, runner_of(client))
+    text = client.run(session, f"nix-build --no-out-link -E {words} 2>&1; cat result")
+    assert re.fullmatch(r"/state/nix/store/\w{32}-second\nmade twice\n", text), text
+
+
+TOOLS = ("bash", "cat", "curl", "diff", "find", "awk", "gcc", "git", "grep", "make", "sed", "tar", "gzip", "ip", "ps",
+         "python3", "rg", "which")
+
+
+def look_around(client, hidden):
+    """What a tenant finds in a sandbox: tools that work, a root filesystem that is not theirs to
+    change, places that are, and in no list of mounts what the host knows it by."""
+    lost = client.once(f"for t in {' '.join(TOOLS)}; do command -v $t >/dev/null || echo $t; done; true")
+    assert lost == "", lost
+    made = client.once("echo 'int puts(const char *); int main(void) { puts(\"works\"); return 0; }' >a.c && "
+                       "echo 'all: ; gcc -o a a.c && ./a' >Makefile && make -s && "
+                       "git init -q repository && python3 -c 'print(6 * 7)' && rg -c puts a.c")
+    assert made == "works\n42\n1\n", made
+    mounts = client.once("cat /proc/mounts")
+    assert not [word for word in (client.tenant["id"], *hidden) if word in mounts], mounts
+    wrote = client.once("for d in / /etc /usr /nix/store /cloister /workspace /state /tmp /run; do "
+                        "touch $d/x 2>/dev/null && rm $d/x && echo $d; done; true")
+    assert wrote.split() == ["/workspace", "/state", "/tmp", "/run"], wrote
+    assert client.once("grep -c '^CapEff:.*[^0]$' /proc/self/status || true; id -u") == "0\n0\n"
+
+
 def open_from(client, targets):
     """Those of HOST:PORT that take a connection from the tenant's sandbox."""
     look = 'timeout 20 bash -c ": <>/dev/tcp/${t%:*}/${t##*:}" 2>/dev/null && echo $t'

@@ -183,6 +183,8 @@ pkgs.testers.runNixOSTest {
       rotated.configuration.services.cloister.tenants.acme.tokenFiles = lib.mkForce {
         next = "/etc/tokens/next";
       };
+      larger.configuration.services.cloister.tenants.small.diskQuota = lib.mkForce "16M";
+      with-nix.configuration.services.cloister.rootfs = ours.rootfs-nix;
       next.configuration.services.cloister = {
         package = lib.mkForce next.cloisterd;
         runnerPackage = lib.mkForce next.cloister-runner;

@@ -119,6 +119,14 @@ with subtest("the unit has its walls"):
     check_unit(machine)
     check_walls(machine, "acme", f"{STATE}/pg/run")
 
+with subtest("the operator sees what runs"):
+    report = json.loads(machine.succeed(f"cloisterd status --state {STATE} --json"))
+    rows = {tenant["name"]: tenant["sandbox"] for tenant in report["tenants"]}
+    assert rows["acme"]["state"] == "running" and rows["acme"]["tasks"] > 10 and rows["small"] is None, rows
+
+with subtest("the root filesystem has what a tenant needs, and is not theirs"):
+    look_around(Client(machine, "acme"), ("/srv/cloister", "/var/lib", "/dev/vd", "ext4"))
+
 with subtest("from a sandbox the world is open, and what is near is not"):
     external.wait_for_unit("multi-user.target")
     far, near = (node.succeed("ip -4 -o address show dev eth1 | awk '{ print $4 }'").split("/")[0]
@@ -218,6 +226,12 @@ with subtest("a workspace holds what its quota says"):
     assert "status 1" in text, text
     held = int(machine.succeed("stat -c %b /data/small/filler")) * 512
     assert 4 * MIB < held <= 8 * MIB, held
+    with works(machine, "acme"):
+        switch(machine, "larger")
+        text = small.once("dd if=/dev/zero of=filler bs=64k count=192 2>&1; echo status $?")
+        assert "status 0" in text, text
+        small.once("rm filler")
+        switch(machine)
     assert small.once("rm filler; echo room >file; cat file") == "room\n"
     assert "status 0" in Client(machine, "acme").once("dd if=/dev/zero of=filler bs=64k count=256 2>&1; echo status $?")
 
@@ -260,6 +274,13 @@ with subtest("to the next release, with another runner and a migration more, and
         assert int(sql(machine, database, "SELECT count(*) FROM app.migration")) == known + 1
         acme.answer(over_upgrade if place else over_rollback)
         before = acme.everything(session, turn)
+
+with subtest("Nix builds in a sandbox that has it"):
+    switch(machine, "with-nix")
+    machine.wait_for_unit(SERVICE)
+    build_with_nix(Client(machine, "acme"))
+    switch(machine)
+    machine.wait_for_unit(SERVICE)
 
 with subtest("a turn may end before the service stops, and started is ready"):
     acme = Client(machine, "acme")
