@@ -119,6 +119,19 @@ def test_turns_commands_bytes_and_sandboxes(observed):
     assert metrics.value("cloister_tenants") == 2
 
 
+def test_a_killed_sandbox_is_not_one_that_ended(observed):
+    metrics, acme = observed.metrics, observed.client("acme")
+    acme.run(acme.session(), "$ true")
+    before = metrics.read()["cloister_sandbox_ends_total"]
+    observed.sentry("acme").kill()
+    eventually(lambda: not observed.running("acme"), 30, "its runner has ended")
+    lost = (("cause", "lost"),)
+    eventually(lambda: metrics.value("cloister_sandbox_ends_total", cause="lost") == before[lost] + 1,
+               10, "its end is counted")
+    after = metrics.read()["cloister_sandbox_ends_total"]
+    assert after == {**before, lost: before[lost] + 1}
+
+
 def test_requests_by_route_and_status(observed):
     metrics, acme = observed.metrics, observed.client("acme")
     route = "GET /v1/turns/{id}"

@@ -22,7 +22,7 @@ static const struct family {
 	[METRIC_SANDBOX_END] = { "cloister_sandbox_ends_total",
 	                         "Sandboxes that have ended.",
 	                         "cause",
-	                         { "ended", "oom", "pids", "disk_full" } },
+	                         { "ended", "oom", "pids", "disk_full", "lost" } },
 	[METRIC_EXEC] = { "cloister_execs_total",
 	                  "Commands that were run, by their end.",
 	                  "reason",

@@ -52,6 +52,7 @@ enum metric_loss {
 	METRIC_OOM,
 	METRIC_PIDS,
 	METRIC_DISK_FULL,
+	METRIC_LOST, /* anything else: it, its runner or its launcher was killed or failed */
 };
 
 /* One more, or n more, of that value of the metric's label. */

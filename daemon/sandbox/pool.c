@@ -362,14 +362,15 @@ static void report_failed_start(struct sandbox *sb, int status, const char *caus
 static void count_end(const struct sandbox *sb, int status)
 {
 	static const enum metric_loss losses[] = {
-		[EXEC_LOST] = METRIC_ENDED,
+		[EXEC_LOST] = METRIC_LOST,
 		[EXEC_OOM] = METRIC_OOM,
 		[EXEC_PIDS] = METRIC_PIDS,
 		[EXEC_DISK_FULL] = METRIC_DISK_FULL,
 	};
 
 	if (sb->ran)
-		metric_count(METRIC_SANDBOX_END, losses[loss_of(status)]);
+		metric_count(METRIC_SANDBOX_END,
+		             status == 0 ? METRIC_ENDED : losses[loss_of(status)]);
 	else
 		metric_count(METRIC_SANDBOX_START,
 		             status == RUNNER_NO_ROOM ? METRIC_NO_ROOM : METRIC_NOT_STARTED);

@@ -1,6 +1,9 @@
 /* What is told when a sandbox ends under its calls, and when too many run. */
 #include "daemon/sandbox/jobs.h"
 
+#include "common/buf.h"
+#include "daemon/metrics/metrics.h"
+
 /* -- guests that end -------------------------------------------------------------------- */
 
 /* How the next guest ends, once as many calls are open as the test wants. */
@@ -241,6 +244,50 @@ static void test_stop_meanwhile(void **state)
 	fake_end(&fake);
 }
 
+/* -- how ends are counted ----------------------------------------------------------------- */
+
+static uint64_t counted(const char *cause)
+{
+	auto_buf struct buf text = BUF_INIT(1 << 20);
+	char name[80];
+	const char *at;
+
+	(void)snprintf(name, sizeof(name), "cloister_sandbox_ends_total{cause=\"%s\"} ", cause);
+	metrics_write(&text);
+	assert_false(buf_failed(&text));
+	at = strstr(text.data, name);
+	assert_non_null(at);
+	return strtoull(at + strlen(name), NULL, 10);
+}
+
+static void test_each_end_is_counted_by_its_cause(void **state)
+{
+	static const struct {
+		int32_t status;
+		const char *cause;
+	} ends[] = {
+		{ RUNNER_OOM, "oom" }, { RUNNER_PIDS, "pids" }, { RUNNER_NO_ROOM, "disk_full" },
+		{ 0, "ended" },        { 3, "lost" },           { 128 + SIGKILL, "lost" },
+	};
+	static const char *const causes[] = { "ended", "oom", "pids", "disk_full", "lost" };
+	uint64_t before[5];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+		struct job j = { .shell = "sleep 60" };
+
+		END_AS(.calls = 1, .status = ends[i].status);
+		begin_end();
+		for (size_t c = 0; c < 5; c++)
+			before[c] = counted(causes[c]);
+		job_run(&j);
+		for (size_t c = 0; c < 5; c++)
+			assert_int_equal(counted(causes[c]),
+			                 before[c] + (strcmp(causes[c], ends[i].cause) == 0));
+		end();
+	}
+}
+
 /* Of a start, memory is a cause like any other. */
 static void behave_no_memory(struct guest *g)
 {
@@ -445,6 +492,7 @@ int main(void)
 		cmocka_unit_test(test_cancelled_meanwhile),
 		cmocka_unit_test(test_timeout_meanwhile),
 		cmocka_unit_test(test_stop_meanwhile),
+		cmocka_unit_test(test_each_end_is_counted_by_its_cause),
 		cmocka_unit_test(test_start_that_ends),
 		cmocka_unit_test(test_start_without_room),
 		cmocka_unit_test(test_limit),
