@@ -34,7 +34,7 @@ def world():
 @pytest.fixture(scope="session")
 def cloister(world):
     """The daemon that tests share; at the end it must stop in order and leave nobody."""
-    daemon = Daemon(world, TENANTS).start()
+    daemon = Daemon(world, TENANTS, first=True).start()
     yield daemon
     assert daemon.stop() == 0, daemon.log()[-4000:]
     world.daemons.remove(daemon)

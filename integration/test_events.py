@@ -136,7 +136,7 @@ def test_what_fell_out_of_the_window_is_told(make_daemon):
 
 
 def test_ids_grow_over_restarts(make_daemon):
-    daemon = make_daemon().start()
+    daemon = make_daemon(first=True).start()
     last = 0
     for sig in (signal.SIGTERM, signal.SIGKILL, None):
         client = daemon.client("acme")

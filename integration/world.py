@@ -144,7 +144,7 @@ class World(demo.Stage):
         super().__init__()
         self.daemons = []
         self.numbers = 0
-        self.programs = self.rootfs = None
+        self.programs = self.rootfs = self.database = None
 
     def mount(self):
         """Dozens of databases are made here; none of what is tested depends on the disk."""

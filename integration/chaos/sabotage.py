@@ -25,6 +25,19 @@ from world import eventually, output_of
 
 NOT_NAMED = "NOT NAMED"
 
+
+def judged_session(account):
+    """The session of a turn that the checker has judged, or None."""
+    return next((t.session for t in account.turns.values() if t.answers), None)
+
+
+def fresh_turns(account):
+    """Turns of one command or more that the checker has not judged yet, and that are not in the
+    session that LostTurns takes away."""
+    return [t for t in list(account.turns.values()) if t.kind == "commands" and not t.answers and
+            t.status == "completed" and t.session != judged_session(account)]
+
+
 class Sabotage:
     """before() is called while nothing is under way, and then work begins; after() when that
     has ended, and then the checker looks. named is what it has to say."""
@@ -48,9 +61,7 @@ class Sabotage:
         pass
 
     def fresh(self):
-        """A turn that the checker has not judged yet, of one command or more."""
-        return next(t for t in self.acme.turns.values()
-                    if t.kind == "commands" and t.status == "completed" and not t.answers)
+        return fresh_turns(self.acme)[0]
 
 
 # --- what was accepted -------------------------------------------------------------------
@@ -90,7 +101,7 @@ class LostTurns(Sabotage):
     named = r"turn \S+ \(.*\) is not in the store"
 
     def after(self):
-        self.session = next(t.session for t in self.acme.turns.values() if t.answers)
+        self.session = judged_session(self.acme)
         self.client.call("DELETE", f"/v1/sessions/{self.session}", status=204)
 
     def undo(self):
@@ -154,8 +165,7 @@ class WrongResult(Sabotage):
     named = r"says 'done \w+\\n', and not 'something else'"
 
     def after(self):
-        turn = next(t for t in self.globex.turns.values()
-                    if t.kind == "commands" and t.status == "completed" and not t.answers)
+        turn = fresh_turns(self.globex)[0]
         turn.plan["calls"][0][0]["says"] = "something else"
 
 
@@ -498,9 +508,7 @@ def work(chaos):
     """Some of each kind, judged by nobody yet."""
 
     def enough():
-        return all(sum(1 for t in list(a.turns.values()) if t.kind == "commands" and
-                       t.status == "completed" and not t.answers) > 2
-                   for a in chaos.ledger.accounts.values())
+        return all(len(fresh_turns(a)) > 2 for a in chaos.ledger.accounts.values())
 
     chaos.round_began = time.monotonic()
     chaos.load.go_on()
