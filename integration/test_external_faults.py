@@ -184,6 +184,35 @@ def test_ready_is_answered_whatever_the_database_does(server, relay, relayed):
     assert relayed.stop() == 0
 
 
+MUCH = 8 << 20  # bytes, which no socket takes on the way
+
+
+def test_a_database_that_stops_reading_in_the_middle_of_a_value(server, relay, relayed):
+    """Takes as long as a statement and its answer may take, 40 s, and what connects again after that."""
+    relayed.start()
+    client = relayed.client("acme")
+    session = client.session()
+    passed = []
+
+    def watch(data):
+        passed.append(len(data))
+        if sum(passed) > MUCH / 4:
+            relay.deaf.set()
+            relay.silent.set()
+
+    relay.asked = watch
+    [(answer, seconds)] = at_once(1, lambda: client.request("POST", f"/v1/sessions/{session}/turns", {
+        "input": "x" * MUCH}, connection=client.connect(600)))
+    assert relay.deaf.is_set() and sum(passed) < MUCH, "it was not taken as a whole"
+    assert (answer.status, answer.code) == (503, "store_unavailable")
+    assert seconds < 90 * PATIENCE
+    relay.asked = lambda data: None
+    relay.go_on()
+    eventually(lambda: relayed.client().request("GET", "/readyz").status == 200, 30, "it is ready again")
+    assert client.run(session, "again").status == "completed"
+    assert relayed.stop() == 0
+
+
 # --- the link ----------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Longer than the statement_timeout of every role, so the server normally speaks first. */
+/* To take a statement and answer it; longer than the statement_timeout of every role, so the
+ * server normally speaks first. */
 #define ANSWER_MS 40000
 
 /* To connect; what stands between us and an external server has 5 seconds of its own. */
@@ -135,6 +136,9 @@ static int log_in(const struct pg_place *at, PGconn *conn, struct err *e)
 	(void)PQsetErrorVerbosity(conn, PQERRORS_DEFAULT);
 	if (!in_time || PQstatus(conn) != CONNECTION_OK)
 		return not_connected(conn, in_time, e);
+	/* Nothing waits for a server that does not read, but where there is a deadline. */
+	if (PQsetnonblocking(conn, 1) != 0)
+		return not_connected(conn, true, e);
 	return check_asked(at, conn, e);
 }
 
@@ -201,25 +205,33 @@ static int lost(struct pg *pg, const char *why, struct err *e)
 	               (int)strcspn(why, "\n"), why);
 }
 
-/* 1 when PQgetResult() does not block, 0 when it would still do so at that time. */
+/*
+ * 1 when PQgetResult() does not block, 0 when it would still do so at that time.  What was not
+ * sent yet is sent meanwhile, and what comes is read, so that neither side waits for the other.
+ */
 static int await_some(struct pg *pg, uint64_t until, struct err *e)
 {
-	struct pollfd p = { .fd = PQsocket(pg->conn), .events = POLLIN };
+	struct pollfd p = { .fd = PQsocket(pg->conn) };
 
-	while (PQisBusy(pg->conn)) {
-		int ready = poll(&p, 1, clock_left_ms(until));
+	for (;;) {
+		int unsent = PQflush(pg->conn), ready;
 
+		if (unsent < 0)
+			return lost(pg, PQerrorMessage(pg->conn), e);
+		if (!PQisBusy(pg->conn))
+			return 1;
+		p.events = unsent ? POLLIN | POLLOUT : POLLIN;
+		ready = poll(&p, 1, clock_left_ms(until));
 		if (ready < 0 && errno == EINTR)
 			continue;
 		if (ready == 0)
 			return 0;
 		if (!PQconsumeInput(pg->conn))
 			return lost(pg, PQerrorMessage(pg->conn), e);
-		/* Who sends a little again and again has no more time. */
+		/* Who sends or takes a little again and again has no more time. */
 		if (PQisBusy(pg->conn) && clock_left_ms(until) == 0)
 			return 0;
 	}
-	return 1;
 }
 
 static int await_answer(struct pg *pg, uint64_t deadline, struct err *e)

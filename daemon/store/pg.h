@@ -2,8 +2,8 @@
  * pg.h - libpq in words of our own: connections, statements with typed parameters, rows.
  *
  * Values go as parameters and come back in binary form, so nothing is quoted or
- * parsed.  Every call ends within a bounded time, of a server that takes what it is sent; how
- * long an answer may be is that server's to say, and what is asked for is bounded by the asker.
+ * parsed.  Every call ends within a bounded time, whatever the server does; how long an answer may
+ * be is that server's to say, and what is asked for is bounded by the asker.
  * Errors carry store codes and never a value.  A connection belongs to one thread at a time.
  */
 #ifndef DAEMON_STORE_PG_H

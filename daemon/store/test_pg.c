@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -88,6 +89,79 @@ static void a_notice_is_not_printed(void **state)
 	assert_int_equal(dup2(old, STDERR_FILENO), STDERR_FILENO);
 	assert_ok(rc);
 	assert_int_equal(lseek(log, 0, SEEK_END), 0);
+}
+
+/* -- who lets somebody in, and reads nothing then -----------------------------------------------
+ */
+
+#define MUCH ((size_t)8 << 20)
+#define ANSWERED           \
+	"1\0\0\0\x04"      \
+	"2\0\0\0\x04"      \
+	"n\0\0\0\x04"      \
+	"C\0\0\0\x08SET\0" \
+	"Z\0\0\0\x05I"
+
+static sem_t reads_now;
+
+static void *read_late(void *ctx)
+{
+	auto_close int fd = accept(listener, NULL, NULL);
+	char scrap[65536];
+	size_t got = 0;
+	ssize_t n;
+
+	(void)ctx;
+	assert_true(recv(fd, scrap, sizeof(scrap), 0) > 0);
+	assert_int_equal(send(fd, SAYS, sizeof(SAYS) - 1, MSG_NOSIGNAL), sizeof(SAYS) - 1);
+	while (sem_wait(&reads_now) < 0)
+		;
+	while (got < MUCH && (n = recv(fd, scrap, sizeof(scrap), 0)) > 0)
+		got += (size_t)n;
+	if (got < MUCH)
+		return NULL;
+	assert_int_equal(send(fd, ANSWERED, sizeof(ANSWERED) - 1, MSG_NOSIGNAL),
+	                 sizeof(ANSWERED) - 1);
+	while (recv(fd, scrap, sizeof(scrap), 0) > 0)
+		;
+	return NULL;
+}
+
+/* Whether it is read at last, or given up. */
+static void ask_much(bool read)
+{
+	const struct pg_place at = { state_dir, "5432", NULL };
+	auto_rows struct pg_rows *rows = NULL;
+	auto_free char *sql = malloc(MUCH + 1);
+	struct pg *pg = NULL;
+	pthread_t thread;
+
+	assert_non_null(sql);
+	memset(sql, ' ', MUCH);
+	sql[MUCH] = '\0';
+	assert_int_equal(sem_init(&reads_now, 0, 0), 0);
+	assert_int_equal(pthread_create(&thread, NULL, read_late, NULL), 0);
+	assert_ok(pg_connect(&at, "somebody", "something", &pg, &e));
+	assert_ok(pg_ask(pg, sql, &e));
+	assert_int_equal(pg_answer(pg, clock_mono_ms() + 100, &rows, &e), 0);
+	if (read) {
+		assert_int_equal(sem_post(&reads_now), 0);
+		assert_int_equal(pg_answer(pg, clock_mono_ms() + 30000, &rows, &e), 1);
+	}
+	pg_close(&pg);
+	if (!read)
+		assert_int_equal(sem_post(&reads_now), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	(void)sem_destroy(&reads_now);
+}
+
+static void who_does_not_read_is_not_waited_for(void **state)
+{
+	(void)state;
+	alarm(120);
+	ask_much(true);
+	ask_much(false);
+	alarm(0);
 }
 
 /* -- who is not let in ------------------------------------------------------------------------ */
@@ -209,6 +283,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(opens_the_listener),
 		cmocka_unit_test(a_notice_is_not_printed),
+		cmocka_unit_test(who_does_not_read_is_not_waited_for),
 		cmocka_unit_test(what_a_server_says_is_judged_by_its_code),
 		cmocka_unit_test(who_says_nothing_of_use_is_not_there),
 		cmocka_unit_test(a_state_is_found_where_it_stands_alone),
