@@ -16,7 +16,7 @@ from inject import SUPPORTED
 from nix_driver import Node, bad_calls, unbound
 from nix_eval import ROOT
 from reach import ABSTRACT_ABI
-from test_nix_inside import rootfs  # noqa: F401
+from test_nix_inside import rootfs  # noqa: F401 (a fixture)
 from world import demo, eventually
 
 NODES = ("machine", "external")
@@ -249,7 +249,7 @@ def test_what_a_tenant_finds_in_a_sandbox(shared):
         shared.look_around(acme, ("/workspace",))
 
 
-def test_nix_builds_where_there_is_one(make_daemon, rootfs):
+def test_nix_builds_where_there_is_one(rootfs, make_daemon):
     """With the root filesystem that integration/test_nix_inside.py makes."""
     daemon = make_daemon(("acme",)).start(rootfs=rootfs)
     played = Played(daemon)

@@ -6,8 +6,9 @@ import json
 from daemon import write_file
 
 # Until the test says that it is over; every number once. One process, which waits by itself: a
-# shell's "sleep" would be a start of a program each time, and those take an emulated processor.
-WORK = """perl -e '$| = 1; until (-e "over") { print ++$i, "\\n"; select undef, undef, undef, 0.3 }
+# shell's "sleep" would be a start of a program each time, and those take an emulated processor; so
+# does reading the events, if they are more than one a second.
+WORK = """perl -e '$| = 1; until (-e "over") { print ++$i, "\\n"; sleep 1 }
 unlink "over"; print "over\\n"'"""
 
 
