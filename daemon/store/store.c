@@ -18,6 +18,11 @@
 /* How long the connection of a daemon that was killed may take to disappear. */
 #define PREDECESSOR_MS 3000
 
+static void pause_ms(long ms)
+{
+	(void)nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000 }, NULL);
+}
+
 /* -- one daemon per control database -- */
 
 #define TAKE_GUARD "SELECT pg_catalog.pg_try_advisory_lock(7740319, 0)"
@@ -44,7 +49,7 @@ static int take_guard(struct pg *pg, struct err *e)
 			return 0;
 		if (clock_left_ms(deadline) == 0)
 			break;
-		(void)nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+		pause_ms(20);
 	}
 	return err_set(e, STORE_TAKEN,
 	               "another cloisterd uses this database (it holds the advisory lock of the "
@@ -146,15 +151,16 @@ static int look(struct store *s, uint64_t until, struct err *e)
 
 static int look_in_time(struct store *s, struct err *e)
 {
-	struct timespec at;
 	uint64_t until = clock_mono_ms() + LOOK_MS;
 	int rc;
 
-	at.tv_sec = (time_t)(until / 1000);
-	at.tv_nsec = (long)(until % 1000) * 1000000;
-	if (pthread_mutex_clocklock(&s->guard_lock, CLOCK_MONOTONIC, &at) != 0)
-		return err_set(e, STORE_UNAVAILABLE,
-		               "the database is being connected to for more than %d ms", LOOK_MS);
+	while (pthread_mutex_trylock(&s->guard_lock) != 0) {
+		if (clock_left_ms(until) == 0)
+			return err_set(e, STORE_UNAVAILABLE,
+			               "the database is being connected to for more than %d ms",
+			               LOOK_MS);
+		pause_ms(2);
+	}
 	rc = look(s, until, e);
 	pthread_mutex_unlock(&s->guard_lock);
 	return rc;
