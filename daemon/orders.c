@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/log.h"
+#include "daemon/store/patience.h"
 #include "daemon/tenant/compiled.h"
 
 #include <errno.h>
@@ -123,23 +124,49 @@ static void upkeep(struct orders *o)
 	o->sweep_ms = sweep(o) && now >= o->doubt_ms ? 0 : clock_mono_ms() + SWEEP_MS;
 }
 
-void orders_cancel_leftovers(struct store *store, struct roster *roster)
+static int cancel_stored(struct store *store, const struct uuid *tenant, struct err *e)
 {
 	const struct turn_end end = { .state = TURN_CANCELLED, .now_ms = clock_wall_ms() };
+	struct batch batch;
+
+	do {
+		batch.n = 0;
+		if (turn_each_unfinished(store, tenant, add_turn, &batch, e) < 0)
+			return -1;
+		for (size_t i = 0; i < batch.n; i++)
+			if (turn_finish(store, tenant, &batch.ids[i], &end, e) < 0)
+				return err_wrap(e, "turn %s", batch.ids[i].text);
+	} while (batch.n == BATCH);
+	return 0;
+}
+
+/* -1 when the database is away: whose turns are not cancelled now would go on. */
+static int cancel_all_stored(struct store *store, struct tenants *tenants,
+                             struct patience *patience, struct err *e)
+{
+	for (size_t i = 0; i < tenants->n; i++)
+		while (cancel_stored(store, &tenants->ids[i], e) < 0) {
+			if (patience_wait(patience, e) == 0)
+				continue;
+			if (e->code == STORE_UNAVAILABLE || e->code == ECANCELED)
+				return -1;
+			log_warn("removed tenant %s: %s", tenants->ids[i].text, e->text);
+			break;
+		}
+	return 0;
+}
+
+int orders_cancel_leftovers(struct store *store, struct roster *roster, int stop_fd, struct err *e)
+{
+	struct patience patience = patience_begin(stop_fd);
 	struct tenants tenants = { .roster = roster };
-	struct err e = ERR_INIT;
 
-	if (store_each_unfinished(store, add_undeclared, &tenants, &e) < 0)
-		log_warn("unfinished turns of removed tenants: %s", e.text);
-	for (size_t i = 0; i < tenants.n; i++) {
-		struct batch batch = { .n = 0 };
-
-		if (turn_each_unfinished(store, &tenants.ids[i], add_turn, &batch, &e) < 0)
-			log_warn("removed tenant %s: %s", tenants.ids[i].text, e.text);
-		for (size_t k = 0; k < batch.n; k++)
-			if (turn_finish(store, &tenants.ids[i], &batch.ids[k], &end, &e) < 0)
-				log_warn("turn %s: %s", batch.ids[k].text, e.text);
-	}
+	while (store_each_unfinished(store, add_undeclared, &tenants, e) < 0)
+		if (patience_wait(&patience, e) < 0)
+			return err_wrap(e, "unfinished turns of removed tenants");
+	if (cancel_all_stored(store, &tenants, &patience, e) < 0)
+		return err_wrap(e, "turns of removed tenants");
+	return 0;
 }
 
 /* -- orders ------------------------------------------------------------------------------------ */

@@ -38,8 +38,11 @@ void orders_take(struct orders *o, const struct launcher_message *m, int *fd);
 
 /*
  * Before anything runs: cancel the unfinished turns of tenants that are not declared, which
- * an earlier daemon left.  What cannot be cancelled now is later, by orders_start().
+ * an earlier daemon left.  Waits for a database that is away (daemon/store/patience.h); -1 when
+ * it stays away or stop_fd says that it is time to end.  What cannot be cancelled for another
+ * reason, or is more than fits, is later, by orders_start().
  */
-void orders_cancel_leftovers(struct store *store, struct roster *roster);
+int orders_cancel_leftovers(struct store *store, struct roster *roster, int stop_fd, struct err *e)
+	must_check;
 
 #endif

@@ -154,9 +154,9 @@ static int start_state(struct server *s, const char *socket_dir, struct err *e)
 
 	if (cancel_init(&s->end, e) ||
 	    database_open(&s->database, &store, s->launcher_sock, &s->store, e) ||
-	    roster_new(s->conf->registry, s->conf->anyone, &s->roster, e))
+	    roster_new(s->conf->registry, s->conf->anyone, &s->roster, e) ||
+	    orders_cancel_leftovers(s->store, s->roster, s->launcher_sock, e))
 		return -1;
-	orders_cancel_leftovers(s->store, s->roster);
 	bus.generation = store_generation(s->store);
 	return bus_new(&bus, &s->bus, e);
 }

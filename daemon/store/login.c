@@ -28,14 +28,33 @@ bool login_sqlstate(const char *text, char ret_state[SQLSTATE_SIZE])
 	return true;
 }
 
-bool login_is_refused(const char *state)
+/* libpq's words, of 15 (the signature) and of 16 and later (require_auth). */
+static bool libpq_refuses(const char *text)
 {
+	static const char *const words[] = { "server signature",
+		                             "authentication method requirement" };
+	size_t len = strcspn(text, "\n");
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (memmem(text, len, words[i], strlen(words[i])))
+			return true;
+	return false;
+}
+
+bool login_is_refused(const char *text)
+{
+	char state[SQLSTATE_SIZE];
+
+	if (!login_sqlstate(text, state))
+		return libpq_refuses(text);
 	return strncmp(state, "28", 2) == 0 || strcmp(state, "3D000") == 0 ||
 	       strcmp(state, "42501") == 0;
 }
 
 const char *login_remedy(const char *state)
 {
+	if (strcmp(state, "57P03") == 0)
+		return "wait until it has started, or see its log for why it has not";
 	if (strcmp(state, "53300") == 0)
 		return "let it have more connections (max_connections, CONNECTION LIMIT), or "
 		       "Cloister fewer (--max-db-connections)";

@@ -16,8 +16,12 @@
 /* False, and "", when the first line has none: what libpq found by itself has no SQLSTATE. */
 bool login_sqlstate(const char *text, char ret_state[SQLSTATE_SIZE]);
 
-/* Neither time nor a server that is started helps: role, password, rules or database are wrong. */
-bool login_is_refused(const char *state);
+/*
+ * Neither time nor a server that is started helps: role, password, rules or database are wrong,
+ * or the server does not log us in by SCRAM or does not know the password, which libpq finds out
+ * by itself.
+ */
+bool login_is_refused(const char *text);
 
 /* What an operator does about a server that says so; NULL = nothing that is known. */
 const char *login_remedy(const char *state);

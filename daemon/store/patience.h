@@ -1,5 +1,6 @@
 /*
- * patience.h - how long a start waits for a database that is away.
+ * patience.h - how long a start waits for a database that is away.  It may be asked to end between
+ * two tries; one try has the bounds of connecting and of statements (pg.c).
  *
  *     struct patience patience = patience_begin(stop_fd);
  *

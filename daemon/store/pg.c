@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* To take a statement and answer it; longer than the statement_timeout of every role, so the
+/* To take a statement and answer it; longer than the statement_timeout of tenants' roles, so the
  * server normally speaks first. */
 #define ANSWER_MS 40000
 
@@ -115,12 +115,10 @@ static int check_asked(const struct pg_place *at, PGconn *conn, struct err *e)
 static int not_connected(PGconn *conn, bool in_time, struct err *e)
 {
 	const char *text = conn ? PQerrorMessage(conn) : "no memory";
-	char state[SQLSTATE_SIZE];
 
 	if (!in_time)
 		return err_set(e, STORE_UNAVAILABLE, "no answer in time");
-	(void)login_sqlstate(text, state);
-	return err_set(e, login_is_refused(state) ? STORE_UNFIT : STORE_UNAVAILABLE, "%.*s",
+	return err_set(e, login_is_refused(text) ? STORE_UNFIT : STORE_UNAVAILABLE, "%.*s",
 	               (int)strcspn(text, "\n"), text);
 }
 
@@ -138,7 +136,7 @@ static int log_in(const struct pg_place *at, PGconn *conn, struct err *e)
 		return not_connected(conn, in_time, e);
 	/* Nothing waits for a server that does not read, but where there is a deadline. */
 	if (PQsetnonblocking(conn, 1) != 0)
-		return not_connected(conn, true, e);
+		return err_set(e, STORE_UNAVAILABLE, "it is lost already");
 	return check_asked(at, conn, e);
 }
 
@@ -286,6 +284,12 @@ static int inspect(struct pg *pg, const PGresult *result, struct err *e)
 	return refused(pg, result, e);
 }
 
+/* Behind the last result.  What lies unsent would otherwise grow with each statement. */
+static int all_was_sent(struct pg *pg, struct err *e)
+{
+	return PQflush(pg->conn) ? lost(pg, "answered before it was asked", e) : 0;
+}
+
 /* The last result of what was sent, owned by the caller; NULL when any of them is an error. */
 static PGresult *collect(struct pg *pg, struct err *e)
 {
@@ -299,8 +303,10 @@ static PGresult *collect(struct pg *pg, struct err *e)
 			break;
 		}
 		next = PQgetResult(pg->conn);
-		if (!next)
+		if (!next) {
+			rc = all_was_sent(pg, e) < 0 ? -1 : rc;
 			break;
+		}
 		PQclear(last);
 		last = next;
 		if (inspect(pg, last, e) < 0)
@@ -475,6 +481,8 @@ static int take_answer(struct pg *pg, uint64_t until, struct err *e)
 		if (rc < 1)
 			return rc;
 		next = PQgetResult(pg->conn);
+		if (!next && all_was_sent(pg, e) < 0)
+			return -1;
 		if (!next)
 			return pg->answer ? 1 : lost(pg, "no result", e);
 		PQclear(pg->answer);

@@ -81,8 +81,9 @@ struct store_use store_connections(const struct store *s);
 int store_hold(struct store *s, struct err *e) must_check;
 
 /*
- * One trip to the control database, for readiness.  Of an external one it ends within a second:
- * STORE_UNAVAILABLE means that there was no answer, which may still come.
+ * One trip to the control database, for readiness; STORE_UNAVAILABLE: it is away, has lost us or
+ * has not answered yet.  Of an external one it ends within two seconds, one for who connects to
+ * it and one for its answer; the managed one is connected to here, when that was lost.
  */
 int store_ping(struct store *s, struct err *e) must_check;
 

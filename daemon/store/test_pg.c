@@ -91,8 +91,7 @@ static void a_notice_is_not_printed(void **state)
 	assert_int_equal(lseek(log, 0, SEEK_END), 0);
 }
 
-/* -- who lets somebody in, and reads nothing then -----------------------------------------------
- */
+/* -- who lets somebody in, and reads nothing then ---------------------------------------- */
 
 #define MUCH ((size_t)8 << 20)
 #define ANSWERED           \
@@ -278,9 +277,29 @@ static void a_state_is_found_where_it_stands_alone(void **state)
 		assert_false(login_sqlstate(none[i], found));
 }
 
+/* Servers that libpq itself does not want: there is no SQLSTATE. */
+static void what_libpq_refuses(void **state)
+{
+	(void)state;
+	assert_true(
+		login_is_refused("connection to server on socket \"/s\" failed: incorrect server "
+	                         "signature\n"));
+	assert_true(login_is_refused("connection to server on socket \"/s\" failed: authentication "
+	                             "method requirement \"scram-sha-256\" failed: server did not "
+	                             "complete authentication\n"));
+	assert_false(
+		login_is_refused("connection to server on socket \"/s\" failed: server closed the "
+	                         "connection unexpectedly\nserver signature"));
+	assert_false(
+		login_is_refused("connection to server on socket \"/s\" failed: FATAL:  57P03: "
+	                         "server signature\n"));
+	assert_false(login_is_refused(""));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_libpq_refuses),
 		cmocka_unit_test(opens_the_listener),
 		cmocka_unit_test(a_notice_is_not_printed),
 		cmocka_unit_test(who_does_not_read_is_not_waited_for),

@@ -4,8 +4,8 @@
 --
 -- and run by psql as a superuser of that server: once, and again after each release of
 -- Cloister that asks for it.  It makes the roles cloister_owner and cloister_runtime and the
--- databases cloister_template and cloister, changes nothing of another database, and may be
--- run at any time.  The password of cloister_owner is yours to set: \password cloister_owner
+-- databases cloister_template and cloister, changes of other databases only what cloister_owner is set
+-- to there, and may be run at any time.  The password of cloister_owner is yours to set: \password cloister_owner
 
 \set ON_ERROR_STOP on
 SELECT pg_catalog.current_database() AS home \gset
