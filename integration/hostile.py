@@ -65,8 +65,11 @@ class Stage:
 
     def end_sandbox(self):
         """The hostile tenant's next call has another one."""
+        said = f"sandbox of tenant {self.daemon.tenants['mallory'].id} ended: "
+        before = self.daemon.log().count(said)
         if self.daemon.running("mallory"):
             self.daemon.runner("mallory").kill()
+            eventually(lambda: self.daemon.log().count(said) > before, 10, "the server knows of it")
         eventually(lambda: not self.daemon.running("mallory"), 10, "the end of the sandbox")
 
     def judge(self):

@@ -366,8 +366,15 @@ def test_bodies_have_a_bound_together(make_daemon):
     assert (answer.status, answer.code, answer.header("Retry-After")) == (503, "busy", "1")
     assert acme.call("GET", "/v1/sessions")["data"] == [], "without a body"
     held += [hold(daemon, globex, size) for _ in range(4)]
-    eventually(lambda: initech.request("POST", "/v1/sessions", {}).status == 503, 10,
-               "all of it taken")
+
+    def taken():
+        for early in select.select(held, [], [], 0)[0]:  # before the refused one's room was free
+            held.remove(early)
+            early.close()
+            held.append(hold(daemon, globex, size))
+        return initech.request("POST", "/v1/sessions", {}).status == 503
+
+    eventually(taken, 10, "all of it taken")
     chunked = socket.create_connection(("127.0.0.1", daemon.port), timeout=30)
     chunked.sendall(f"POST /v1/sessions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "
                     f"{initech.token}\r\nContent-Type: application/json\r\n"

@@ -12,7 +12,8 @@
 
 #define MANAGED_PORT 5432U /* as the launcher writes it */
 
-/* Between the look for readiness and what it found. */
+/* Of a look for readiness: until it is its turn, and in all. */
+#define TURN_MS 500
 #define LOOK_MS 1000
 
 /* How long the connection of a daemon that was killed may take to disappear. */
@@ -129,6 +130,7 @@ static int ask_guard(struct pg *pg, uint64_t until, struct err *e)
 /* (locked) Whoever calls store_hold() connects again to a server that is not ours. */
 static int look(struct store *s, uint64_t until, struct err *e)
 {
+	uint64_t begun = clock_mono_ms();
 	int rc = -1;
 
 	if (s->guard && !pg_broken(s->guard))
@@ -138,8 +140,8 @@ static int look(struct store *s, uint64_t until, struct err *e)
 	else
 		(void)err_set(e, STORE_UNAVAILABLE, "the database connection was lost");
 	if (rc == 0)
-		return err_set(e, STORE_UNAVAILABLE, "the database has not answered for %d ms",
-		               LOOK_MS);
+		return err_set(e, STORE_UNAVAILABLE, "the database has not answered for %llu ms",
+		               (unsigned long long)(clock_mono_ms() - begun));
 	if (rc > 0)
 		return 0;
 	if (!s->secret)
@@ -151,18 +153,19 @@ static int look(struct store *s, uint64_t until, struct err *e)
 
 static int look_in_time(struct store *s, struct err *e)
 {
-	uint64_t until = clock_mono_ms() + LOOK_MS;
+	uint64_t begun = clock_mono_ms();
 	int rc;
 
 	/* Looked for in steps: ThreadSanitizer does not know pthread_mutex_clocklock(). */
 	while (pthread_mutex_trylock(&s->guard_lock) != 0) {
-		if (clock_left_ms(until) == 0)
+		if (clock_left_ms(begun + TURN_MS) == 0)
 			return err_set(e, STORE_UNAVAILABLE,
-			               "the database is being connected to for more than %d ms",
-			               LOOK_MS);
+			               "the database is being asked or connected to for more than "
+			               "%d ms",
+			               TURN_MS);
 		pause_ms(2);
 	}
-	rc = look(s, clock_mono_ms() + LOOK_MS, e);
+	rc = look(s, begun + LOOK_MS, e);
 	pthread_mutex_unlock(&s->guard_lock);
 	return rc;
 }

@@ -82,8 +82,8 @@ int store_hold(struct store *s, struct err *e) must_check;
 
 /*
  * One trip to the control database, for readiness; STORE_UNAVAILABLE: it is away, has lost us or
- * has not answered yet.  Of an external one it ends within two seconds, one for who connects to
- * it and one for its answer; the managed one is connected to here, when that was lost.
+ * has not answered yet.  Of an external one it ends within a second, half of it at most for who
+ * connects to it meanwhile; the managed one is connected to here, when that was lost.
  */
 int store_ping(struct store *s, struct err *e) must_check;
 

@@ -91,7 +91,7 @@ static void ping_does_not_wait_for_who_does_not_answer(void **state)
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(rc[i], -1);
 		assert_int_equal(errors[i].code, STORE_UNAVAILABLE);
-		assert_non_null(strstr(errors[i].text, "has not answered for 1000 ms"));
+		assert_non_null(strstr(errors[i].text, "has not answered for "));
 	}
 	assert_true(took < 20000);
 	while (store_ping(store, &e) < 0)
