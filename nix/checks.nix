@@ -82,7 +82,7 @@ in
       ''
         export HOME=$PWD NIX_STATE_DIR=$PWD/nix
         cd "$src"
-        pytest -p no:cacheprovider -k "not accepts_the_registry and not nix_itself" integration/test_nix.py
+        pytest -p no:cacheprovider -k "not accepts_the_registry and not nix_itself" integration/test_nix.py integration/test_nix_refused.py
         touch "$out"
       '';
 

@@ -188,12 +188,33 @@ let
     in
     unless (fault == null) "${at name}: ${builtins.toJSON path} ${toString fault}";
 
+  # What the unit cannot see and is not made visible by naming it.
+  hidden = [
+    "/boot"
+    "/home"
+    "/media"
+    "/mnt"
+    "/root"
+    "/run/user"
+    "/tmp"
+    "/var/tmp"
+  ];
+  isHidden = path: builtins.any (inside path) hidden;
+
+  # Of a file that the daemon itself reads.
+  unseenFaults =
+    name: path:
+    unless (!isHidden path && !inside path "/run")
+      "${at name}: ${path} is where the unit cannot see it; name a file in /etc or /var/lib";
+
   rootFaults =
     root:
     pathFaults "workspaceRoots" root
-    ++ unless (!inside root "/home" && !inside root "/root")
-      "${at "workspaceRoots"}: ${root} is in a home directory, which the unit cannot see"
-    ++ unless (!inside root "/nix" && !inside root "/etc" && !inside root "/run")
+    ++ map (
+      place:
+      "${at "workspaceRoots"}: ${root} is below ${place}, which the unit cannot see; name a directory elsewhere, such as /srv/cloister, and mount the disk there"
+    ) (lib.filter (inside root) hidden)
+    ++ unless (!builtins.any (inside root) [ "/nix" "/etc" "/run" "/dev" "/proc" "/sys" ] || isHidden root)
       "${at "workspaceRoots"}: ${root} belongs to the system"
     ++ unless (!inside root stateDirectory && !inside stateDirectory root)
       "${at "workspaceRoots"}: ${root} and the state directory ${stateDirectory} lie inside one another";
@@ -238,8 +259,7 @@ let
         "${at "tenantRegistryFile"}: ${cfg.tenantRegistryFile} is in the Nix store, and each change of it would restart the service; declare its tenants in ${at "tenants"}"
       ++ unless (!inside cfg.tenantRegistryFile stateDirectory)
         "${at "tenantRegistryFile"}: ${cfg.tenantRegistryFile} lies inside the state directory"
-      ++ unless (!inside cfg.tenantRegistryFile "/run" && !inside cfg.tenantRegistryFile "/home")
-        "${at "tenantRegistryFile"}: ${cfg.tenantRegistryFile} is where the unit cannot see it; name a file in /etc or /var/lib"
+      ++ unseenFaults "tenantRegistryFile" cfg.tenantRegistryFile
       ++ map (
         root:
         "${at "tenantRegistryFile"}: ${cfg.tenantRegistryFile} lies below ${root}, where workspaces are"
@@ -252,8 +272,7 @@ let
       "${at "modelsFile"}: and models exclude one another; declare models, or name a file"
     ++ lib.optionals (cfg.modelsFile != null) (
       pathFaults "modelsFile" cfg.modelsFile
-      ++ unless (!inside cfg.modelsFile "/run" && !inside cfg.modelsFile "/home")
-        "${at "modelsFile"}: ${cfg.modelsFile} is where the unit cannot see it; name a file in /etc or /var/lib"
+      ++ unseenFaults "modelsFile" cfg.modelsFile
       ++ placeFaults "modelsFile" cfg.modelsFile
     )
     ++ lib.concatMap unknownModels (builtins.attrNames cfg.tenants);
@@ -374,20 +393,8 @@ let
     ++ unless (fault == null) (here "${builtins.toJSON path} ${toString fault}")
     ++ unless (path != "/run" && !builtins.any (inside path) ([ secretDirectory stateDirectory ] ++ cfg.workspaceRoots))
       (here "${path} is not a directory of the database server's alone")
-    ++ unless (!builtins.any (inside path) hidden)
+    ++ unless (!isHidden path)
       (here "${path} is where the unit cannot see it; have the server make its socket below /run");
-
-  # What the unit cannot see and is not made visible by naming it.
-  hidden = [
-    "/boot"
-    "/home"
-    "/media"
-    "/mnt"
-    "/root"
-    "/run/user"
-    "/tmp"
-    "/var/tmp"
-  ];
 
   databaseFaults =
     (if external then externalFaults else managedFaults)
@@ -499,11 +506,13 @@ in
       serviceConfig = unit.Service;
       reloadTriggers =
         lib.optional declared (etc "tenants.json") ++ lib.optional prepared (etc "tenants.list");
-      # Models, MCP servers and keys are read at the start alone, and so is the URL.
+      # Models, MCP servers and keys are read at the start alone, and so are the URL and the
+      # token for metrics, which the unit knows by the names of their copies.
       restartTriggers =
         lib.optional (cfg.models != { }) (etc "models.json")
         ++ lib.optional (cfg.mcp != { }) (etc "mcp.json")
-        ++ lib.optional external cfg.database.urlFile;
+        ++ lib.optional external cfg.database.urlFile
+        ++ lib.optional (cfg.metricsTokenFile != null) cfg.metricsTokenFile;
     };
 
     # The unit sees the directory as it was when it started: made anew with each restart of the
