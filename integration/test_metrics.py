@@ -1,13 +1,61 @@
 """GET /metrics: who may read it, whether a reader understands it, and whether it counts."""
 
+import os
 import secrets
+import signal
+import subprocess
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from contract import CONTRACT
-from daemon import Daemon, write_file
+from daemon import ENVIRONMENT, Daemon, make_directory, write_file
+from provider.models import declare, entry
+from provider.server import Call, Say
+from test_operate import status
+from test_reload import Registry
 from world import eventually
+
+# What there is, by its type: the values of each label, None where they are not the program's.
+FAMILIES = {
+    "counter": {
+        "cloister_http_requests": {"route": None, "status": None},
+        "cloister_turns": {"state": {"completed", "failed", "cancelled"}},
+        "cloister_sandbox_starts": {"result": {"running", "failed", "limit", "disk_full"}},
+        "cloister_sandbox_ends": {"cause": {"ended", "oom", "pids", "disk_full", "lost"}},
+        "cloister_execs": {"reason": {"exited", "timeout", "cancelled", "lost", "oom", "pids",
+                                      "disk_full"}},
+        "cloister_exec_output_bytes": {"stream": {"stdout", "stderr"}},
+        "cloister_file_bytes": {"direction": {"read", "written"}},
+        "cloister_event_streams": {},
+        "cloister_event_stream_resets": {},
+        "cloister_events": {},
+        "cloister_model_calls": {"result": {"answered", "failed"}},
+        "cloister_model_tokens": {"kind": {"input", "output", "cached"}},
+        "cloister_wrong_tokens": {"answer": {"refused", "throttled"}},
+        "cloister_database_connects": {},
+        "cloister_database_wait_timeouts": {},
+    },
+    "histogram": {
+        "cloister_http_request_seconds": {"route": None, "le": None},
+        "cloister_sandbox_start_seconds": {"le": None},
+        "cloister_model_answer_seconds": {"le": None},
+    },
+    "gauge": {
+        "cloister_instance": {"instance": None},
+        "cloister_up_seconds": {},
+        "cloister_draining": {},
+        "cloister_turns": {"state": {"running", "queued", "waiting"}},
+        "cloister_sandboxes": {"state": {"starting", "running", "ending"}},
+        "cloister_event_streams_open": {},
+        "cloister_database_connections": {"state": {"busy", "idle"}},
+        "cloister_database_connections_max": {},
+        "cloister_tenants": {},
+        "cloister_tenant_turns": {"tenant": None, "state": {"running", "queued", "waiting"}},
+        "cloister_tenant_event_streams": {"tenant": None},
+    },
+}
+OF_TENANTS = {name for name in FAMILIES["gauge"] if name.startswith("cloister_tenant_")}
 
 
 class Metrics:
@@ -33,17 +81,41 @@ class Metrics:
     def value(self, name, **labels):
         return self.read().get(name, {}).get(tuple(sorted(labels.items())), 0)
 
+    def since(self):
+        """What tells by how much a sample, which is there, has grown since now."""
+        before = self.read()
+
+        def grown(name, **labels):
+            key = tuple(sorted(labels.items()))
+            return self.read()[name][key] - before[name][key]
+
+        return grown
+
+
+def observe(daemon, *options, **changed):
+    token = secrets.token_hex(32)
+    write_file(f"{daemon.var}/metrics", token)
+    daemon.options += [f"--metrics-token-file={daemon.var}/metrics", *options]
+    daemon.start(**changed)
+    daemon.metrics = Metrics(daemon, token)
+    return daemon
+
 
 @pytest.fixture(scope="module")
 def observed(world):
-    daemon = Daemon(world, ("acme", "globex"))
-    token = secrets.token_hex(32)
-    write_file(f"{daemon.var}/metrics", token)
-    daemon.options = [f"--metrics-token-file={daemon.var}/metrics", "--max-active-sandboxes=1",
-                      "--event-replay-limit=2"]
-    daemon.start()
-    daemon.metrics = Metrics(daemon, token)
+    daemon = observe(Daemon(world, ("acme", "globex")), "--max-active-sandboxes=1",
+                     "--event-replay-limit=2")
     yield daemon
+    assert daemon.stop() == 0
+    world.daemons.remove(daemon)
+
+
+@pytest.fixture(scope="module")
+def served(world, provider):
+    """One with a model of a provider, whose tokens it counts."""
+    daemon = Daemon(world, ("acme", "globex"))
+    models = declare(daemon, entry("near", "chat-completions", provider.url))
+    yield observe(daemon, "--max-failed-attempts=3", models=models)
     assert daemon.stop() == 0
     world.daemons.remove(daemon)
 
@@ -80,14 +152,28 @@ def test_a_token_that_cannot_be_used(make_daemon):
         assert code == 2 and "--metrics-token-file" in lines[-1] and fault in lines[-1], lines
 
 
+def test_every_family_with_its_labels(observed):
+    observed.client("acme").request("GET", "/v1/models")
+    observed.metrics.read()
+    found = {kind: {} for kind in FAMILIES}
+    for family in observed.metrics.families:
+        labels = found[family.type].setdefault(family.name, {})
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                labels.setdefault(label, set()).add(value)
+    for kind, families in FAMILIES.items():
+        assert set(found[kind]) == set(families), kind
+        for name, labels in families.items():
+            assert set(found[kind][name]) == set(labels), name
+            for label, values in labels.items():
+                assert values is None or found[kind][name][label] == values, name
+    for name in OF_TENANTS:
+        assert found["gauge"][name]["tenant"] == {"acme", "globex"}
+
+
 def test_turns_commands_bytes_and_sandboxes(observed):
     metrics, acme = observed.metrics, observed.client("acme")
-    before = metrics.read()
-
-    def grown(name, **labels):
-        return metrics.value(name, **labels) - before.get(name, {}).get(
-            tuple(sorted(labels.items())), 0)
-
+    grown = metrics.since()
     session = acme.session()
     acme.run(session, "$ printf 12345; printf 123 >&2")
     acme.run(session, "@write_file {\"path\":\"/workspace/a\",\"content\":\"1234567\"}")
@@ -117,6 +203,133 @@ def test_turns_commands_bytes_and_sandboxes(observed):
     assert grown("cloister_turns_total", state="cancelled") == 1
     assert metrics.value("cloister_sandboxes", state="running") == 1
     assert metrics.value("cloister_tenants") == 2
+
+
+def run(client, provider, *acts):
+    provider.will(*acts)
+    return client.run(client.session(), "go")
+
+
+def test_answers_of_a_model(served, provider):
+    grown = served.metrics.since()
+    assert run(served.client("acme"), provider, "text").status == "completed"
+    # As integration/provider/scripts/chat-completions/text.sse has them.
+    for kind, number in (("input", 31), ("output", 12), ("cached", 16)):
+        assert grown("cloister_model_tokens_total", kind=kind) == number
+    assert grown("cloister_model_calls_total", result="answered") == 1
+    assert grown("cloister_model_calls_total", result="failed") == 0
+    assert grown("cloister_model_answer_seconds_count") == 1
+    assert 0 < grown("cloister_model_answer_seconds_sum") < 600
+    assert run(served.client("acme"), provider, Say(401)).error["code"] == "model_failed"
+    assert grown("cloister_model_calls_total", result="failed") == 1
+    assert grown("cloister_model_calls_total", result="answered") == 1
+
+
+def test_files_and_commands_by_their_end(served, provider):
+    grown, acme = served.metrics.since(), served.client("acme")
+    write_file(f"{served.tenants['acme'].workspace}/seven", "1234567")
+    run(acme, provider, Call("read_file", {"path": "/workspace/seven"}), "text")
+    assert grown("cloister_file_bytes_total", direction="read") == 7
+    assert grown("cloister_file_bytes_total", direction="written") == 0
+    run(acme, provider, Call("shell", {"command": "sleep 600", "timeoutMs": 100}), "text")
+    assert grown("cloister_execs_total", reason="timeout") == 1
+    provider.will(Call("shell", {"command": "echo begun; sleep 600"}))
+    with acme.events() as events:
+        turn = acme.start(acme.session(), "go")
+        events.until_output(turn, "begun")
+        acme.cancel(turn)
+        events.until_end(turn)
+    eventually(lambda: grown("cloister_execs_total", reason="cancelled") == 1, 10, "its end counts")
+    assert grown("cloister_execs_total", reason="exited") == 0
+
+
+def test_a_sandbox_that_did_not_start(served, provider):
+    grown, workspace = served.metrics.since(), served.tenants["globex"].workspace
+    os.rename(workspace, workspace + ".old")
+    make_directory(workspace)
+    outcome = run(served.client("globex"), provider, Call("shell", {"command": "true"}))
+    assert outcome.error["code"] == "sandbox_unavailable"
+    assert grown("cloister_sandbox_starts_total", result="failed") == 1
+    assert grown("cloister_sandbox_starts_total", result="running") == 0
+    assert grown("cloister_sandbox_start_seconds_count") == 0
+
+
+def test_wrong_tokens_that_were_throttled(served):
+    grown, wrong = served.metrics.since(), served.client()
+    wrong.token = secrets.token_hex(32)
+    statuses = [wrong.request("GET", "/v1/models").status for _ in range(5)]
+    assert statuses[:3] == [401] * 3 and 429 in statuses, statuses
+    for answer, number in (("refused", 401), ("throttled", 429)):
+        assert grown("cloister_wrong_tokens_total", answer=answer) == statuses.count(number)
+
+
+def test_connections_to_the_database(observed):
+    """One that was lost is opened again, and counts."""
+    acme, metrics = observed.client("acme"), observed.metrics
+    acme.session()
+    before = metrics.value("cloister_database_connects_total")
+    assert before >= 1
+    database = f"ct_{observed.tenants['acme'].id.replace('-', '')}"
+    lost = [p for p in observed.tree() if p.name == "postgres" and database in " ".join(p.arguments())]
+    assert lost
+    for process in lost:
+        process.kill(signal.SIGTERM)
+    eventually(lambda: not any(process.lives() for process in lost), 30, "their end")
+    acme.session()
+    assert metrics.value("cloister_database_connects_total") > before
+
+
+def test_the_run_itself(make_daemon):
+    daemon = observe(make_daemon(("acme",)))
+    metrics, acme = daemon.metrics, daemon.client("acme")
+    assert metrics.value("cloister_instance", instance=status(daemon)["instance"]) == 1
+    begun = metrics.value("cloister_up_seconds")
+    eventually(lambda: metrics.value("cloister_up_seconds") > begun, 10, "time that goes by")
+    assert metrics.read()["cloister_draining"] == {(): 0}
+    with acme.events() as events:
+        turn = acme.start(acme.session(), "$ echo begun; sleep 600")
+        events.until_output(turn, "begun")
+        with subprocess.Popen([f"{daemon.world.programs}/cloisterd", "drain", "--state",
+                               daemon.state], stdout=subprocess.PIPE, text=True,
+                              env=ENVIRONMENT) as drain:
+            assert drain.stdout.readline() == "1 turn still runs\n"
+            assert metrics.read()["cloister_draining"] == {(): 1}
+            acme.cancel(turn)
+            assert drain.communicate(timeout=60)[0] == "nothing runs\n"
+    assert drain.returncode == 0 and daemon.stop() == 0
+
+
+def test_tenants_by_name_while_they_are_few(make_daemon):
+    """A hundred are; with one more there is none by name, and the sums stay."""
+    daemon = make_daemon(("acme",))
+    registry = Registry(daemon)
+    for number in range(99):
+        registry.add(f"tenant-{number}")
+    registry.write()
+    metrics = observe(daemon).metrics
+    turn = daemon.client("acme").start(daemon.client("acme").session(), "? go on")
+    daemon.client("acme").wait_for(turn, "waiting_for_input")
+
+    def named():
+        found = metrics.read()
+        return [{dict(labels)["tenant"] for labels in found.get(name, {})} for name in OF_TENANTS]
+
+    def waiting():
+        return metrics.value("cloister_turns", state="waiting")
+
+    assert metrics.value("cloister_tenants") == 100 and waiting() == 1
+    assert named() == [set(registry.entries)] * len(OF_TENANTS)
+    assert metrics.value("cloister_tenant_turns", tenant="acme", state="waiting") == 1
+    registry.add("one-more")
+    registry.reload()
+    assert metrics.value("cloister_tenants") == 101 and waiting() == 1
+    assert named() == [set()] * len(OF_TENANTS)
+    assert not OF_TENANTS & {family.name for family in metrics.families}
+    del registry.entries["one-more"]
+    registry.reload()
+    assert metrics.value("cloister_tenants") == 100 and waiting() == 1
+    assert named() == [set(registry.entries)] * len(OF_TENANTS)
+    assert daemon.stop() == 0
 
 
 def test_a_killed_sandbox_is_not_one_that_ended(observed):
@@ -171,11 +384,7 @@ def test_histograms_are_whole(observed):
 
 def test_streams_resets_and_wrong_tokens(observed):
     metrics, acme = observed.metrics, observed.client("acme")
-    before = metrics.read()
-
-    def grown(name, **labels):
-        return metrics.value(name, **labels) - before[name][tuple(sorted(labels.items()))]
-
+    grown = metrics.since()
     session = acme.session()
     with acme.events():
         eventually(lambda: metrics.value("cloister_event_streams_open") == 1, 10, "one is open")

@@ -1,6 +1,8 @@
 /* Opening, provisioning and connections, against a real cluster. */
 #include "daemon/store/test_fixture.h"
 
+#include "daemon/metrics/metrics.h"
+
 #include <pthread.h>
 #include <signal.h>
 
@@ -201,21 +203,40 @@ static struct tenant_db *db_of(const struct uuid *tenant)
 	return db;
 }
 
+/* What is counted without a label; -1 = it is not told of. */
+static double counted(const char *name)
+{
+	auto_buf struct buf out = BUF_INIT(1 << 20);
+	char line[96];
+	const char *at;
+
+	buf_addc(&out, '\n');
+	metrics_write(&out);
+	(void)snprintf(line, sizeof(line), "\n%s ", name);
+	assert_false(buf_failed(&out));
+	at = strstr(out.data, line);
+	return at ? strtod(at + strlen(line), NULL) : -1;
+}
+
 static void pool_is_bounded_and_says_so(void **state)
 {
+	static const char waits[] = "cloister_database_wait_timeouts_total";
 	const struct pool_key *key = &db_of(&acme)->key;
 	struct lease *leases[MAX_CONNECTIONS - 1] = { NULL }, *more = NULL;
 	struct pool_key keys[3] = { *key, control_key, db_of(&globex)->key };
+	double before = counted(waits);
 	uint64_t begin;
 	size_t n = 0;
 
 	(void)state;
 	for (size_t i = 0; n < ARRAY_LEN(leases); i++)
 		assert_ok(pool_take(store->pool, &keys[i / 3], &leases[n++], &e));
+	assert_true(before >= 0 && counted(waits) == before);
 	begin = clock_mono_ms();
 	assert_code(pool_take(store->pool, &keys[2], &more, &e), STORE_UNAVAILABLE);
 	assert_in_range(clock_mono_ms() - begin, 4900, 6000);
 	assert_string_equal(e.text, "all 7 database connections are in use");
+	assert_true(counted(waits) == before + 1);
 	for (size_t i = 0; i < n; i++)
 		pool_return(store->pool, &leases[i]);
 	assert_ok(pool_take(store->pool, &keys[2], &more, &e));
@@ -240,7 +261,9 @@ static void one_tenant_gets_half(void **state)
 /* More tenants than connections: the oldest idle ones give way. */
 static void many_tenants_share_few_connections(void **state)
 {
+	static const char connects[] = "cloister_database_connects_total";
 	struct uuid tenants[MAX_CONNECTIONS + 2];
+	double before = counted(connects);
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(tenants); i++)
@@ -248,6 +271,7 @@ static void many_tenants_share_few_connections(void **state)
 	for (size_t round = 0; round < 2; round++)
 		for (size_t i = 0; i < ARRAY_LEN(tenants); i++)
 			new_session(&tenants[i]);
+	assert_true(before > 0 && counted(connects) >= before + MAX_CONNECTIONS + 2);
 }
 
 static void terminate_backends(void)
