@@ -126,6 +126,44 @@ def test_below_a_directory_that_others_can_change(base, owner, mode):
         os.rmdir(os.readlink(f"{base}/clone/var"))
 
 
+def write_program(path, text):
+    with open(path, "x", encoding="ascii") as f:
+        f.write(f"#!/bin/sh\n{text}\n")
+    os.chmod(path, 0o755)
+
+
+def serve(base, path):
+    """With programs that something else put in place, as "nix run" has them."""
+    return subprocess.run(
+        [f"{ROOT}/scripts/serve", base, f"{base}/var", "4096", "--log", "json"], capture_output=True,
+        text=True, timeout=60, check=False, env={
+            "PATH": path, "CLOISTER_PROGRAMS": f"{base}/build", "CLOISTER_ROOTFS": f"{base}/rootfs",
+            "CLOISTER_OPTIONS": "--runsc /opt/runsc --postgres-bin /opt/pg"})
+
+
+def test_the_server_is_started_where_programs_are_elsewhere(base):
+    """The daemon's path has no setpriv on such a system; the script's own has."""
+    os.mkdir(f"{base}/tools")
+    write_program(f"{base}/tools/setpriv", f'printf "%s\\0" "$*" >>{base}/log\nexec /usr/bin/setpriv "$@"')
+    write_program(f"{base}/build/cloisterd", 'id -un\necho "$PATH"\nenv | wc -l\npwd\nprintf "%s\\n" "$@"')
+    os.mkdir(f"{base}/var")
+    shutil.chown(f"{base}/var", USER, USER)
+    done = serve(base, f"{base}/tools:{PATH}")
+    assert done.returncode == 0, done.stderr
+    user, path, variables, place, *words = done.stdout.splitlines()
+    # PATH, LANG, and what the shell itself adds: nothing of the caller's.
+    assert (user, path, place) == (USER, PATH, "/") and int(variables) <= 3
+    assert words == [
+        "serve", "--tenants", f"{base}/var/tenants.json", "--state", f"{base}/var/state", "--host", "127.0.0.1",
+        "--port", "4096", "--boundary", "development", "--runner", f"{base}/build/cloister-runner",
+        "--guest", f"{base}/build/cloister-guest", "--rootfs", f"{base}/rootfs", "--runsc", "/opt/runsc",
+        "--postgres-bin", "/opt/pg", "--log", "json"]
+    with open(f"{base}/log", encoding="ascii") as f:
+        calls = f.read().removesuffix("\0").split("\0")
+    assert len(calls) == 2 and f"-- {base}/build/cloisterd serve " in calls[1], calls
+    assert all(call.startswith(f"--reuid {USER} --regid {USER} --clear-groups --no-new-privs") for call in calls)
+
+
 def test_make_asks_no_compiler_that_is_still_to_be_installed():
     done = subprocess.run(["make", "-n", "-C", ROOT, "CC=/nowhere/cc", "prepare"],
                           env={"PATH": PATH}, capture_output=True, text=True, check=False)
