@@ -1,17 +1,78 @@
 """What the module refuses when it is evaluated, and what it takes just before that."""
 
 import json
+import os
 import re
+import subprocess
 
 import pytest
 
-from nix_eval import evaluate, machine
+from nix_eval import ROOT, evaluate, machine
 from nix_settings import (
     ACME, FILE, GLOBEX, HASH, MODEL, SERVER, URL, changed_model, cloister, module, second)
+from world import BUILD
 
 # Where the unit sees nothing, whatever it is told: service.nix has the reasons.
 HIDDEN = ["/boot", "/home", "/media", "/mnt", "/root", "/run/user", "/tmp", "/var/tmp"]
 STORE = "${pkgs.writeText \"token\" \"secret\"}"
+
+
+# Models that are good but for one thing, which the daemon would find at its start: what is
+# changed, and the sentence.
+REASONS = "reasoning = { "
+MODELS = {
+    "slash": ("/v1", "/v1/", ".baseUrl: ends with a slash"),
+    "no host": ("https://m.example/v1", "https:///v1", ".baseUrl: has no host, or something else"),
+    "no end of a host": ("m.example", "[::1", ".baseUrl: has no host, or something else"),
+    "behind a host": ("m.example", "[::1]x", ".baseUrl: has no host, or something else"),
+    "port 0": ("m.example", "m.example:00", ".baseUrl: has a port that is not"),
+    "port 65536": ("m.example", "[::1]:65536", ".baseUrl: has a port that is not"),
+    "no port": ("m.example", "m.example:", ".baseUrl: has no host, or something else"),
+    "name of a port": ("m.example", "m.example:http", ".baseUrl: has no host, or something else"),
+    "six digits": ("m.example", "m.example:000443", ".baseUrl: has no host, or something else"),
+    "blank": ("/v1", "/v 1", ".baseUrl: is not up to 1,024 bytes of printable ASCII"),
+    "long URL": ("/v1", "/" + "v" * 1007, ".baseUrl: is not up to 1,024 bytes"),
+    "no label": ('label = "M"', 'label = ""', ".label: must be 1 to 256 bytes"),
+    "long label": ('label = "M"', f'label = "{"é" * 128}M"', ".label: must be 1 to 256 bytes"),
+    "no name": ('model = "m"', 'model = ""', ".model: must be 1 to 256 bytes"),
+    "long name": ('model = "m"', f'model = "{"m" * 257}"', ".model: must be 1 to 256 bytes"),
+    "efforts": ("label", REASONS + 'efforts = [ "low" "max" "low" ]; }; label', ".reasoning.efforts: one stands twice"),
+    "budget": ('"messages"', f'"responses"; {REASONS}budget = true; }}', ".reasoning.budget: is for messages only"),
+    "budget and efforts": ("label", REASONS + 'budget = true; efforts = [ "low" ]; }; label', ".reasoning.budget: is for messages only"),
+    "summaries": ('"messages"', f'"chat-completions"; {REASONS}summaries = true; }}', ".reasoning.summaries: is for responses"),
+    "summaries with a budget": ("label", REASONS + "budget = true; summaries = true; }; label", ".reasoning.summaries: is for"),
+    "price": ("label", "prices = { input = -0.5; output = 1; }; label", ".prices.input: must be from 0 to 1,000,000"),
+    "high price": ("label", "prices = { input = 1; output = 1000001; }; label", ".prices.output: must be from 0"),
+    "price of the cached": ("label", "prices = { input = 1; output = 1; cached = -1; }; label", ".prices.cached: must be"),
+    "name of a header": ("label", 'headers."X Y" = "a"; label', '.headers."X Y": a name is 1 to 64 letters'),
+    "long name of a header": ("label", f'headers.{"X" * 65} = "a"; label', ": a name is 1 to 64 letters"),
+    "reserved header": ("label", 'headers.Content-Type = "a"; label', '.headers."Content-Type": requests are made of it'),
+    "empty header": ("label", 'headers.X-A = ""; label', '.headers."X-A": must be 1 to 256 bytes of printable'),
+    "long header": ("label", f'headers.X-A = "{"a" * 257}"; label', '.headers."X-A": must be 1 to 256'),
+    "header of two lines": ("label", 'headers.X-A = "a\\nb"; label', '.headers."X-A": must be 1 to 256'),
+    "17 headers": ("label", 'headers = builtins.listToAttrs (builtins.genList (i: { name = "X-${toString i}"; value = "a"; }) 17); label', ".headers: more than 16"),
+    "output beyond context": ("maxOutputTokens = 1", "maxOutputTokens = 3", ".maxOutputTokens: is more than contextWindow"),
+}
+# Good ones, just before that.
+GOOD_MODELS = [
+    ("m.example", "m.example:65535"), ("m.example", "[::1]:00443"), ("https://m.example/v1", "https://m"),
+    ("/v1", "/" + "v" * 1006), ('label = "M"', f'label = "{"é" * 128}"'), ('model = "m"', f'model = "{"m" * 256}"'),
+    ("label", REASONS + 'efforts = [ "low" "max" ]; summaries = true; }; label'),
+    ("label", REASONS + "budget = true; }; label"),
+    ('"messages"', f'"responses"; {REASONS}summaries = true; }}'),
+    ('"messages"', f'"chat-completions"; {REASONS}efforts = [ "none" ]; }}'),
+    ("label", "prices = { input = 0; output = 1000000; cached = 0.5; }; label"),
+    ("label", f'headers.{"X" * 64} = "a b ~"; headers.X_Y = "{"a" * 256}"; label'),
+    ("label", 'headers = builtins.listToAttrs (builtins.genList (i: { name = "X-${toString i}"; value = "a"; }) 16); label'),
+    ("contextWindow = 2; maxOutputTokens = 1", "contextWindow = 100000000; maxOutputTokens = 100000000"),
+]
+
+
+def more_of_model(old, new):
+    assert MODEL.count(old) >= 1
+    return cloister(MODEL.replace(old, new, 1))
+
+
 REFUSED = {
     # who
     "name": (module(tenants=(("Acme", ACME),)), "tenants.Acme: a name is"),
@@ -132,10 +193,9 @@ REFUSED = {
     "address": (changed_model("https://", "m"), "begins neither with https:// nor"),
     "key in the address": (changed_model("m.example", "me:secret@m.example"), "has a user, a query or a fragment"),
     "key in the query": (changed_model("/v1", "/v1?k=secret"), "has a user, a query or a fragment"),
-    "key in a header": (changed_model('model = "m"', 'model = "m"; headers.X-API-Key = "secret"'), "headers.X-API-Key: may carry a key"),
+    "key in a header": (changed_model('model = "m"', 'model = "m"; headers.X-API-Key = "secret"'), 'headers."X-API-Key": may carry a key'),
+    **{f"model: {name}": (more_of_model(old, new), message) for name, (old, new, message) in MODELS.items()},
     "token in the address": (cloister(SERVER.replace("s.example", "me:secret@s.example")), "has a user, a query or a fragment"),
-    "output beyond context": (changed_model("maxOutputTokens = 1", "maxOutputTokens = 3"),
-                              "maxOutputTokens: is more than contextWindow"),
     "two files of models": (cloister(f"""{MODEL};
         modelsFile = "/etc/models.json";"""), "modelsFile: and models exclude one another"),
     "server's id": (cloister(SERVER.replace("mcp.s", "mcp.a_b")), "an id is 1 to 24 of a-z"),
@@ -145,6 +205,9 @@ REFUSED = {
                                 "is in the Nix store"),
     "33 servers": (cloister("mcp = lib.genAttrs (builtins.genList (i: \"s${toString i}\") 33) "
                             "(n: { url = \"https://s\"; })"), "cloister.mcp: more than 32"),
+    "server's port": (cloister(SERVER.replace("s.example", "s.example:0")), "url: has a port that is not from 1 to 65535"),
+    "reserved header": (cloister(SERVER.replace("; }", '; tokenHeader = "Mcp-Session-Id"; }')), "s\".tokenHeader: must be 1 to 64"),
+    "header with a blank": (cloister(SERVER.replace("; }", '; tokenHeader = "X Key"; }')), "s\".tokenHeader: must be 1 to 64"),
     "header of no token": (cloister('mcp.s = { url = "https://s"; tokenHeader = "X"; };'), "there is no tokenFile"),
     "server that is not declared": (cloister(f"""{SERVER};
         tenants.acme.mcp = [ "s" "t" ];"""), "acme.mcp: not declared in services.cloister.mcp: t"),
@@ -196,8 +259,14 @@ REFUSED = {
         services.cloister.tenantRegistryFile = "{place}/tenants.json"; }}""",
         f"tenantRegistryFile: {place}/tenants.json is where the unit cannot see it") for place in ["/run", *HIDDEN]},
     "another PostgreSQL": (cloister("database.package = pkgs.postgresql_18;"),
-                           "is PostgreSQL 18.1, and the database is of 17"),
-    "no PostgreSQL": (cloister("database.majorVersion = 16;"), "this nixpkgs has no PostgreSQL 16"),
+                           "is PostgreSQL 18.1, and the database is of 17 (services.cloister.database.majorVersion); to "
+                           "upgrade it, stop the service, run upgrade-database /var/lib/cloister cloister OLD/bin NEW/bin as "
+                           "root (docs/operate-nixos.md, \"Another PostgreSQL\"), and set database.majorVersion = 18"),
+    "another PostgreSQL of another user": (cloister("""database.package = pkgs.postgresql_18;
+        stateDirectory = "boxes";
+        user = "boxer";"""), "run upgrade-database /var/lib/boxes boxer OLD/bin NEW/bin as root"),
+    "no PostgreSQL": (cloister("database.majorVersion = 16;"), "this nixpkgs has no PostgreSQL 16; name one in "
+                      "services.cloister.database.package (an older nixpkgs has it), or upgrade: docs/operate-nixos.md"),
     "URL in store": (cloister(f'database.urlFile = "{STORE}";'), "database.urlFile: "),
     "URL's path in store": (cloister('database.urlFile = "/nix/store/x";'), "is in the Nix store, where everybody can read it"),
     "URL's dots": (cloister('database.urlFile = "/etc/../db";'), 'database.urlFile: "/etc/../db" has "." or ".." in it'),
@@ -246,6 +315,40 @@ def test_what_cannot_work_is_refused_in_one_sentence(refused, name):
     assert len(refused[name]) == (count[0] if count else 1), refused[name]
     assert any(message in text for text in refused[name]), refused[name]
     assert all(re.match(r"(services\.cloister|security)\.[A-Za-z0-9.-]+", text) for text in refused[name])
+
+
+def judged_by_the_daemon(tmp_path, models):
+    """What its own check says of a file of models."""
+    os.makedirs(tmp_path / "workspace", exist_ok=True)
+    (tmp_path / "tenants.json").write_text(json.dumps({"version": 1, "tenants": [{
+        "id": ACME, "name": "acme", "workspaceRoot": f"{tmp_path}/workspace",
+        "credentials": [{"id": GLOBEX, "tokenHash": HASH}]}]}), encoding="utf-8")
+    (tmp_path / "models.json").write_text(models, encoding="utf-8")
+    done = subprocess.run([f"{BUILD}/cloisterd", "check", tmp_path / "tenants.json", "--models",
+                           tmp_path / "models.json"], capture_output=True, text=True, check=False)
+    assert "tenants" not in done.stderr.replace("tenants.json", ""), done.stderr
+    return done
+
+
+def test_the_daemon_judges_models_the_same(tmp_path):
+    """What is refused here would have kept it from starting, and what is not, it takes."""
+    os.chmod(tmp_path, 0o755)
+    changes = [*((old, new) for old, new, _ in MODELS.values()), *GOOD_MODELS]
+    texts = [machine(more_of_model(old, new).replace('apiKeyFile = "/etc/key";', "", 1)) for old, new in changes]
+    found = evaluate(f"map (m: {{ inherit (m) refused given; }}) [ {' '.join(texts)} ]")
+    assert [bool(each["refused"]) for each in found] == [True] * len(MODELS) + [False] * len(GOOD_MODELS)
+    for change, each in zip(changes, found, strict=True):
+        done = judged_by_the_daemon(tmp_path, each["given"]["models"])
+        assert (done.returncode != 0) == bool(each["refused"]), (change, each["refused"], done.stderr)
+
+
+def test_the_headers_that_requests_are_made_of_are_those_of_the_daemon():
+    with open(f"{ROOT}/daemon/model/endpoint.c", encoding="utf-8") as f:
+        body = re.search(r"bool endpoint_header_reserved.*?= \{(.*?)\};", f.read(), re.DOTALL).group(1)
+    names = re.findall(r'"([a-z-]+)"', body)
+    with open(f"{ROOT}/nix/endpoints.nix", encoding="utf-8") as f:
+        body = re.search(r"isReserved =.*?\[(.*?)\];", f.read(), re.DOTALL).group(1)
+    assert len(names) > 10 and names == re.findall(r'"([a-z-]+)"', body)
 
 
 def test_the_limits_of_what_is_refused_are_accepted():

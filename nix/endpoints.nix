@@ -2,8 +2,9 @@
 # with the daemon's file of them, and the lines from which a privileged step makes copies of
 # their keys. Builtins only.
 #
-# As in tenants.nix, "faults" has one sentence for each that can be known of here; the daemon
-# finds the others when it starts.
+# As in tenants.nix, "faults" has one sentence for each that can be known of here: what stands
+# in the files is judged as the daemon judges it, because it reads them at its start alone, and
+# one fault of one model would keep it from starting. What it finds by itself is in the keys.
 {
   models, # id to model, as declared
   mcp, # id to server, likewise
@@ -18,6 +19,60 @@ let
   local = url: builtins.match "http://(127\\.0\\.0\\.1|localhost|\\[::1])([:/].*)?" url != null;
   secure = url: builtins.match "https://.+" url != null;
   plain = url: builtins.match "http://.+" url != null;
+  # null, or what is wrong with a URL, as daemon/model/endpoint.c has it. A secret may stand in it.
+  urlFault =
+    url: keyName:
+    let
+      port = builtins.match "https?://(\\[[^]/]*]|[^:/[][^:/]*):([0-9]{1,5})(/.*)?" url;
+      number = builtins.match "0*([1-9][0-9]*)" (builtins.elemAt port 1);
+      validPort = number != null && builtins.fromJSON (builtins.head number) <= 65535;
+    in
+    if !secure url && !plain url then
+      "${builtins.toJSON url} begins neither with https:// nor with http://"
+    else if builtins.match "[^@?#\\]*" url == null then
+      "has a user, a query or a fragment; what is secret belongs in ${keyName}"
+    else if builtins.stringLength url > 1024 || builtins.match "[!-~]*" url == null then
+      "is not up to 1,024 bytes of printable ASCII without blanks"
+    else if port == null && builtins.match "https?://(\\[[^]/]*]|[^:/[][^:/]*)(/.*)?" url == null then
+      "has no host, or something else than a port behind it"
+    else if port != null && !validPort then
+      "has a port that is not from 1 to 65535"
+    else
+      null;
+
+  # Names of headers: those that can be, and those that requests are made of.
+  isHeader = name: builtins.match "[A-Za-z0-9_-]{1,64}" name != null;
+  isReserved =
+    name:
+    builtins.elem (lower name) [
+      "accept"
+      "connection"
+      "content-encoding"
+      "content-length"
+      "content-type"
+      "expect"
+      "host"
+      "mcp-protocol-version"
+      "mcp-session-id"
+      "te"
+      "trailer"
+      "transfer-encoding"
+      "upgrade"
+    ];
+  headerFault =
+    name: value:
+    if !isHeader name then
+      "a name is 1 to 64 letters, digits, - and _"
+    else if isReserved name then
+      "requests are made of it; leave it out"
+    else if mayCarryKey name then
+      "may carry a key, and everybody can read it here; use apiKeyFile"
+    else if !isText value || builtins.match "[ -~]*" value == null then
+      "must be 1 to 256 bytes of printable ASCII"
+    else
+      null;
+  isText = text: text != "" && builtins.stringLength text <= 256;
+
   # In the same words as daemon/model/models.c.
   mayCarryKey =
     name:
@@ -25,6 +80,15 @@ let
   letters = text: builtins.genList (i: builtins.substring i 1 text) 26;
   lower = builtins.replaceStrings (letters "ABCDEFGHIJKLMNOPQRSTUVWXYZ") (letters "abcdefghijklmnopqrstuvwxyz");
   when = condition: text: if condition then [ text ] else [ ];
+  reasoningFaults =
+    say:
+    { api, reasoning, ... }:
+    when (builtins.length reasoning.efforts != builtins.length (builtins.attrNames (builtins.groupBy (x: x) reasoning.efforts)))
+      (say ".reasoning.efforts: one stands twice")
+    ++ when (reasoning.budget && (api != "messages" || reasoning.efforts != [ ]))
+      (say ".reasoning.budget: is for messages only, and instead of efforts")
+    ++ when (reasoning.summaries && (api == "chat-completions" || reasoning.budget))
+      (say ".reasoning.summaries: is for responses, and for messages without a budget");
   present = set: removeAttrs set (builtins.filter (name: set.${name} == null) (builtins.attrNames set));
 
   make =
@@ -63,10 +127,8 @@ let
         id:
         when (builtins.match idPattern id == null) (say id ": an id is ${idWords}")
         ++ faultsOf (say id) id
-        ++ when (!secure (url id) && !plain (url id))
-          (say id ".${urlName}: ${builtins.toJSON (url id)} begins neither with https:// nor with http://")
-        ++ when (builtins.match "[^@?#\\]*" (url id) == null)
-          (say id ".${urlName}: has a user, a query or a fragment; what is secret belongs in ${keyName}")
+        ++ when (urlFault (url id) keyName != null)
+          (say id ".${urlName}: ${toString (urlFault (url id) keyName)}")
         ++ when (plain (url id) && !local (url id) && key id != null)
           (say id ".${urlName}: would carry the key unencrypted; use https://")
         ++ (if key id == null then [ ] else keyFaults id);
@@ -116,12 +178,25 @@ in
       say: id:
       let
         m = models.${id};
+        prices = if m.prices == null then { } else present m.prices;
       in
       when (id == "demo") (say ": demo is the built-in model")
+      ++ map (name: say ".${name}: must be 1 to 256 bytes") (
+        builtins.filter (name: !isText m.${name}) [
+          "label"
+          "model"
+        ]
+      )
+      ++ when (builtins.match ".*/" m.baseUrl != null)
+        (say ".baseUrl: ends with a slash; the path of its format is appended")
+      ++ (if m.reasoning == null then [ ] else reasoningFaults say m)
+      ++ map (name: say ".prices.${name}: must be from 0 to 1,000,000") (
+        builtins.filter (name: prices.${name} < 0 || prices.${name} > 1000000) (builtins.attrNames prices)
+      )
       ++ when (m.maxOutputTokens > m.contextWindow) (say ".maxOutputTokens: is more than contextWindow")
       ++ when (builtins.length (builtins.attrNames m.headers) > 16) (say ".headers: more than 16")
-      ++ map (name: say ".headers.${name}: may carry a key, and everybody can read it here; use apiKeyFile") (
-        builtins.filter mayCarryKey (builtins.attrNames m.headers)
+      ++ map (name: say ".headers.${builtins.toJSON name}: ${headerFault name m.headers.${name}}") (
+        builtins.filter (name: headerFault name m.headers.${name} != null) (builtins.attrNames m.headers)
       );
     fieldsOf =
       id:
@@ -148,7 +223,9 @@ in
     faultsOf =
       say: id:
       when (mcp.${id}.tokenHeader != null && mcp.${id}.tokenFile == null)
-        (say ".tokenHeader: there is no tokenFile");
+        (say ".tokenHeader: there is no tokenFile")
+      ++ when (mcp.${id}.tokenHeader != null && (!isHeader mcp.${id}.tokenHeader || isReserved mcp.${id}.tokenHeader))
+        (say ".tokenHeader: must be 1 to 64 letters, digits, - and _, and none that a request is made of");
     fieldsOf = _: { };
   };
 }

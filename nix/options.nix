@@ -39,8 +39,8 @@ let
         A file that holds the key, read as root, like the files of tokens. A string: a path would
         be copied into the Nix store.
       '';
-      contextWindow = required (types.ints.between 1 2147483647) "Tokens.";
-      maxOutputTokens = required (types.ints.between 1 2147483647) "Tokens.";
+      contextWindow = required (types.ints.between 1 100000000) "Tokens.";
+      maxOutputTokens = required (types.ints.between 1 100000000) "Tokens.";
       reasoning = option (types.nullOr (
         types.submodule {
           options = {

@@ -37,6 +37,8 @@ in
 {
   # The faults alone, for tests of many at once.
   inherit refused;
+  # What the daemon would be given all the same, for a test that has both judge.
+  given.models = file "models.json";
 
   machine = judged {
     inherit (config) warnings users;
