@@ -248,10 +248,23 @@ static void bounds_connections(void **state)
 	http_stop(&s);
 }
 
+/* From now on no descriptor can be had: the limit is the lowest free one. */
+static void leave_none(int known)
+{
+	struct rlimit tight;
+	int lowest = dup(known);
+
+	assert_true(lowest >= 0);
+	close(lowest);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &tight), 0);
+	tight.rlim_cur = (rlim_t)lowest;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+}
+
 /* The sockets that stand for the clients are made before there are no descriptors left. */
 static void says_later_without_descriptors(void **state)
 {
-	struct rlimit old, tight;
+	struct rlimit old;
 	int known = dial(server), fds[3];
 	struct reply r = { 0 };
 
@@ -261,10 +274,7 @@ static void says_later_without_descriptors(void **state)
 	say(known, "GET /healthz HTTP/1.1\r\n" HOST "\r\n");
 	next_reply(known, &r, false);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-	tight = old;
-	tight.rlim_cur = (rlim_t)dup(known);
-	close((int)tight.rlim_cur);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+	leave_none(known);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
 		const struct sockaddr_in to = { .sin_family = AF_INET,
 			                        .sin_port = htons(http_port(server)),
@@ -281,8 +291,8 @@ static void says_later_without_descriptors(void **state)
 		say(known, "GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n");
 		next_reply(known, &r, false);
 		assert_int_equal(r.status, 200);
-		tight.rlim_cur = (rlim_t)fds[0];
-		assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+		leave_none(known);
 		say(known, "GET /v1/events HTTP/1.1\r\n" AUTH "\r\n");
 		next_reply(known, &r, false);
 		assert_int_equal(r.status, 503);
