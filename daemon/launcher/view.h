@@ -20,7 +20,6 @@
 
 #define VIEW_SANDBOXES_MAX 4096
 #define VIEW_OUT_MAX       ((size_t)4 << 20) /* bytes of lines */
-#define VIEW_LINE_MAX      2048
 #define VIEW_UNKNOWN       (-1)
 
 struct view_sandbox {
