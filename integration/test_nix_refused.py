@@ -68,6 +68,11 @@ GOOD_MODELS = [
 ]
 
 
+def numbered(before, count, behind=""):
+    """A list of so many texts, all of them different."""
+    return f'(map (i: "{before}${{toString i}}{behind}") (builtins.genList (i: i) {count}))'
+
+
 def more_of_model(old, new):
     assert MODEL.count(old) >= 1
     return cloister(MODEL.replace(old, new, 1))
@@ -134,6 +139,12 @@ REFUSED = {
     "tab": (second('tenants.globex.tokenFiles.main = "/etc/a\\tb";'), "has a control character"),
     "in state": (second("""workspaceRoots = [ "/srv/cloister" "/var/lib/cloister/w" ];
         tenants.globex.workspace = "/var/lib/cloister/w/globex";"""), "the state directory", 2),
+    # Both begin with the same seven digits when they are hashed.
+    "same project": (cloister("""tenants.acme.id = "01980000-0000-7000-8000-00000000003d";
+        tenants.acme.diskQuota = "1G";
+        tenants.globex.id = "01980000-0000-7000-8000-0000000015a7";
+        tenants.globex.diskQuota = "1G";""", tenants=(("acme", ACME), ("globex", GLOBEX))),
+        "tenants.globex is by chance given the same quota project as services.cloister.tenants.acme"),
     # secrets
     "token in store": (second(f'tenants.globex.tokenFiles.main = "{STORE}";'),
                        "is in the Nix store, where everybody can read it"),
@@ -163,6 +174,12 @@ REFUSED = {
         '"9-8" is neither a port'),
     "no ports": (second("""tenants.globex.egress.mode = "allow";
         tenants.globex.egress.allow = [ { cidr = "192.0.2.0/24"; ports = [ ]; } ];"""), "ports is empty"),
+    "17 ports": (second("""tenants.globex.egress.mode = "allow";
+        tenants.globex.egress.allow = [ { cidr = "192.0.2.0/24"; ports = builtins.genList (i: i + 1) 17; } ];"""),
+        "allow, entry 1: more than 16 ports and ranges"),
+    "1,001 networks": (second("""tenants.globex.egress.mode = "allow";
+        tenants.globex.egress.allow = builtins.genList (i: { cidr = "192.0.2.0/24"; }) 1001;"""),
+        "globex.egress.allow: more than 1,000 networks"),
     "names without network": (second("""tenants.globex.egress.mode = "none";
         tenants.globex.egress.dns = "host";"""), 'nothing but "off"'),
     "resolver": (second('tenants.globex.egress.dns = [ "127.0.0.53" ];'), "is not the IPv4 address of a resolver"),
@@ -196,6 +213,10 @@ REFUSED = {
     "key in a header": (changed_model('model = "m"', 'model = "m"; headers.X-API-Key = "secret"'), 'headers."X-API-Key": may carry a key'),
     **{f"model: {name}": (more_of_model(old, new), message) for name, (old, new, message) in MODELS.items()},
     "token in the address": (cloister(SERVER.replace("s.example", "me:secret@s.example")), "has a user, a query or a fragment"),
+    "65 models": (cloister(f"models = lib.genAttrs {numbered('m', 65)} (id: {{ label = id"
+                           "; api = \"messages\"; baseUrl = \"https://m\"; model = id; contextWindow = 1; maxOutputTokens = 1; })"),
+                  "services.cloister.models: more than 64"),
+    "models' dots": (cloister('modelsFile = "/etc/../models.json";'), 'modelsFile: "/etc/../models.json" has "." or ".." in it'),
     "two files of models": (cloister(f"""{MODEL};
         modelsFile = "/etc/models.json";"""), "modelsFile: and models exclude one another"),
     "server's id": (cloister(SERVER.replace("mcp.s", "mcp.a_b")), "an id is 1 to 24 of a-z"),
@@ -213,6 +234,7 @@ REFUSED = {
         tenants.acme.mcp = [ "s" "t" ];"""), "acme.mcp: not declared in services.cloister.mcp: t"),
     "same server": (cloister(f"""{SERVER};
         tenants.acme.mcp = [ "s" "s" ];"""), "acme.mcp: one stands twice"),
+    "33 servers of a tenant": (cloister(f"tenants.acme.mcp = {numbered('s', 33)};"), "tenants.acme.mcp: more than 32", 2),
     **{f"models in {place}": (cloister(f'modelsFile = "{place}/models.json";'),
                               f"modelsFile: {place}/models.json is where the unit cannot see it")
        for place in ["/run", *HIDDEN]},
@@ -228,11 +250,16 @@ REFUSED = {
         allowRemote = true;"""), "localhost is not an IPv4 or IPv6 address"),
     "port 0": (cloister("port = 0;"), "another port at each start"),
     "origin": (cloister('corsOrigins = [ "https://App.example/" ];'), "corsOrigins: https://App.example/ is not"),
+    "257 origins": (cloister(f"corsOrigins = {numbered('https://o', 257)};"), "corsOrigins: more than 256"),
+    "257 addresses": (cloister('hostAddresses = builtins.genList (i: "10.${toString (i / 256)}.${toString (i - i / 256 * 256)}.0/24") 257;'),
+                      "hostAddresses: more than 256"),
+    "257 proxies": (cloister(f"trustedProxies = {numbered('2001:db8::', 257)};"), "trustedProxies: more than 256"),
     "host address": (cloister('hostAddresses = [ "10.0.0.1/8" ];'), "has bits below its prefix"),
     "root": (cloister('user = "root";'), "user: root is not the service's own"),
     "nobody": (cloister('user = "nobody";'), "nobody is not the service's own"),
     "users": (cloister('group = "users";'), "group: users is not the service's own"),
     "user name": (cloister('user = "a b";'), "is no name for a user"),
+    "group name": (cloister('group = "a b";'), "group: a b is no name for a group"),
     "person": (module('users.users.cloister.isNormalUser = true;'), "is a person's user"),
     "groups": (module('users.users.cloister.extraGroups = [ "docker" ];'), "is in other groups (docker)"),
     "member": (module('users.groups.kvm.members = [ "cloister" ];'), "is in other groups (kvm)"),
@@ -253,6 +280,12 @@ REFUSED = {
     "two registries": (cloister('tenantRegistryFile = "/etc/tenants.json";'), "exclude one another"),
     "registry in store": ("""{ services.cloister.enable = true;
         services.cloister.tenantRegistryFile = "/nix/store/x/tenants.json"; }""", "is in the Nix store, and each change"),
+    "registry in state": ("""{ services.cloister.enable = true;
+        services.cloister.tenantRegistryFile = "/var/lib/cloister/tenants.json"; }""",
+                          "tenantRegistryFile: /var/lib/cloister/tenants.json lies inside the state directory"),
+    "registry's dots": ("""{ services.cloister.enable = true;
+        services.cloister.tenantRegistryFile = "/etc/./tenants.json"; }""",
+                        'tenantRegistryFile: "/etc/./tenants.json" has "." or ".." in it'),
     "registry in workspaces": ("""{ services.cloister.enable = true;
         services.cloister.tenantRegistryFile = "/srv/cloister/tenants.json"; }""", "where workspaces are"),
     **{f"registry in {place}": (f"""{{ services.cloister.enable = true;
@@ -275,6 +308,8 @@ REFUSED = {
     "URL's blank": (cloister('database.urlFile = "/etc/a b";'), "has a blank"),
     "URL in workspace": (cloister('database.urlFile = "/srv/cloister/acme/db";'), "lies below /srv/cloister, where others"),
     "URL in state": (cloister('database.urlFile = "/var/lib/cloister/db";'), "lies below /var/lib/cloister, where others"),
+    "URL of a tenant": (cloister('database.urlFile = "/run/secrets/acme";'), "database.urlFile: /run/secrets/acme "
+                        "is the same file as services.cloister.tenants.acme.tokenFiles.main"),
     "URL and version": (cloister(f"""{URL};
         database.majorVersion = 17;"""), "database.majorVersion: is of the database that the service runs itself, "
         "and services.cloister.database.urlFile names another"),
@@ -351,6 +386,33 @@ def test_the_headers_that_requests_are_made_of_are_those_of_the_daemon():
     assert len(names) > 10 and names == re.findall(r'"([a-z-]+)"', body)
 
 
+def test_as_many_tenants_as_a_registry_holds():
+    """Without options around them, which would take most of the time."""
+    assert evaluate(f"""
+      let
+        tenant = i: {{
+          name = "t${{toString i}}";
+          value = {{
+            id = "01980000-0000-7000-8000-${{builtins.substring 0 12 (builtins.hashString "sha256" (toString i))}}";
+            workspace = "/srv/cloister/t${{toString i}}";
+            tokenFiles.main = "/etc/tokens/t${{toString i}}";
+            tokenHashes = {{ }};
+            egress = {{ mode = "public"; allow = [ ]; dns = null; }};
+            limits.cpus = null;
+            models = null;
+            mcp = [ ];
+            diskQuota = null;
+          }};
+        }};
+        faults = count: (import {ROOT}/nix/tenants.nix {{
+          tenants = builtins.listToAttrs (builtins.genList tenant count);
+          workspaceRoots = [ "/srv/cloister" ];
+          stateDirectory = "/var/lib/cloister";
+          secretDirectory = "/run/cloister-secrets";
+        }}).faults;
+      in [ (faults 4096) (faults 4097) ]""") == [[], ["services.cloister.tenants: more than 4,096"]]
+
+
 def test_the_limits_of_what_is_refused_are_accepted():
     texts = [
         module(tenants=(("a" * 64, ACME),)),
@@ -374,6 +436,11 @@ def test_the_limits_of_what_is_refused_are_accepted():
         cloister("""database.majorVersion = 15;
           database.package = pkgs.postgresql_15;"""),
         second("tenants.globex.limits.cpus = 64;"), second("tenants.globex.limits.cpus = 0.1;"),
+        cloister(f"corsOrigins = {numbered('https://o', 256)};"),
+        cloister(f"trustedProxies = {numbered('2001:db8::', 256)};"),
+        cloister(f"hostAddresses = {numbered('10.', 256, '.0.0/16')};"),
+        second("""tenants.globex.egress.mode = "allow";
+          tenants.globex.egress.allow = builtins.genList (i: { cidr = "192.0.2.0/24"; ports = builtins.genList (i: i + 1) 16; }) 1000;"""),
         "{ services.cloister.enable = true; services.cloister.tenantRegistryFile = \"/etc/t.json\"; }",
         "{ }",
     ]

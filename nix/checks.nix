@@ -56,9 +56,9 @@ in
     '';
   };
 
-  # The tests of the module, with the lib of nixpkgs in the place of its stand-in. Two are
-  # for elsewhere: two ask the daemon, which looks who owns "/", which nobody of a build's does, and one
-  # is what runs this.
+  # The tests of the module, with the lib of nixpkgs in the place of its stand-in. Three are
+  # for elsewhere: two ask the daemon, which looks who owns "/", and nobody of a build's does;
+  # one is what runs this.
   module =
     pkgs.runCommand "cloister-module-tests"
       {
