@@ -75,6 +75,34 @@ def test_the_unit_for_every_pair_of_settings():
         assert not any(value in ([], None) for value in service.values()), pair
 
 
+# Those that one comment explains together with the one above them.
+TOGETHER = {
+    "Wants", "StartLimitBurst", "NotifyAccess", "RestartSec", "Group", "StateDirectoryMode", "CapabilityBoundingSet",
+    "AmbientCapabilities", "RemoveIPC", "PrivateIPC", "TasksMax", "LimitNOFILE", "ReadWritePaths",
+    "BindReadOnlyPaths", "BindPaths", "DeviceAllow", "DevicePolicy"}
+
+
+def test_every_directive_of_the_unit_has_its_reason_above_it():
+    """In a comment; a title of a section is none."""
+    every = " ".join(f"{name} = {values[-1]};" for name, values in MATRIX.items())
+    unit = evaluate(f"import {ROOT}/nix/service.nix {{ {every} }}")
+    keys = {key for section in unit.values() for key in section}
+    assert len(keys) > 60 and {"LoadCredential", "ExecStartPre", "EnvironmentFile", "Environment"} | TOGETHER < keys
+    with open(f"{ROOT}/nix/service.nix", encoding="utf-8") as f:
+        lines = f.read().splitlines()
+    for key in sorted(keys):
+        above = [lines[n - 1] for n, line in enumerate(lines)
+                 if re.match(rf'    {key} = |  // optional "{key}" ', line)]
+        assert len(above) == 1, (key, above)
+        assert bool(re.match(r" *# (?!--)", above[0])) == (key not in TOGETHER), f"{key}: what is it for?"
+        assert above[0].strip(), f"{key}: stands alone"
+    left_out = " ".join(re.findall(r"^    # Left out: .*(?:\n    # .*)*", "\n".join(lines), re.MULTILINE))
+    for name in ("ProtectControlGroups", "ProtectKernelTunables", "ProtectKernelLogs", "ProtectHostname", "ProcSubset",
+                 "MemoryDenyWriteExecute", "RestrictNamespaces", "PrivateNetwork", "DynamicUser", "SecureBits",
+                 "NoExecPaths", "PrivatePIDs", "RestrictFileSystems"):
+        assert name in left_out and name not in keys, name
+
+
 # --- what the module makes of a good configuration -------------------------------------
 
 
@@ -288,6 +316,40 @@ def test_what_else_is_on_the_machine(good):
     assert little["nginx"] == {"enable": False, "virtualHosts": {}}
 
 
+def test_another_user_group_and_directory_are_followed_everywhere():
+    settings = cloister("""user = "boxer";
+      group = "boxers";
+      stateDirectory = "boxes/one";
+      tenants.acme.diskQuota = "1G";
+      unit.openFiles = 4096;""")
+    made = evaluate(f"let m = {machine(settings)}; in {{ inherit (m) machine service list; }}")
+    service, users = made["service"], made["machine"]["users"]
+    assert users["users"]["boxer"]["group"] == "boxers" and users["users"]["boxer"]["isSystemUser"]
+    assert set(users["users"]) == {"boxer"} and set(users["groups"]) == {"boxers"}
+    assert (service["User"], service["Group"], service["StateDirectory"]) == ("boxer", "boxers", "boxes/one")
+    assert service["LimitNOFILE"] == 4096
+    for line in (service["ExecStart"], service["ExecReload"][-1]):
+        assert re.search(" --state /var/lib/boxes/one( |$)", line)
+    for line in (*service["ExecStartPre"], service["ExecReload"][0]):
+        assert " /etc/cloister/tenants.list boxer boxers /run/cloister-secrets " in line
+    homes = [line.split("\t")[2:] for line in made["list"].splitlines() if line.startswith("home\t")]
+    assert homes == [["1048576", f"/var/lib/boxes/one/tenants/{ACME}/state"]]
+    # Nothing names those that are there without: what is left is the product's name.
+    assert "/var/lib/cloister" not in json.dumps(made)
+
+
+@pytest.mark.parametrize("option, end", [
+    ("package", "/bin/cloisterd"), ("runnerPackage", "/bin/cloister-runner"),
+    ("guestPackage", "/bin/cloister-guest"), ("runscPackage", "/bin/runsc"),
+    ("slirp4netnsPackage", "/bin/slirp4netns"), ("rootfs", "")])
+def test_another_program_is_the_one_that_runs(option, end):
+    """And no other is another one then."""
+    settings = cloister(f'{option} = pkgs.writeText "another-{option}" "";')
+    words = evaluate(f"{machine(settings)}.service.ExecStart")
+    assert words.count(f"-another-{option}") == words.count("-another-") == 1
+    assert re.search(f"/nix/store/[a-z0-9]{{32}}-another-{option}{end}( |$)", words + " ")
+
+
 def test_nginx_passes_streams_on_as_they_come(good):
     location = good["much"]["machine"]["nginx"]["virtualHosts"]["cloister.example"]["locations"]["/"]
     assert location["proxyPass"] == "http://127.0.0.1:8443"
@@ -326,6 +388,10 @@ CHANGES = {
     "renamed": (module(tenants=(("acme2", ACME),)), "reload"),
     "runner": (cloister('runnerPackage = pkgs.writeText "another" "";'), "restart"),
     "daemon": (cloister('package = pkgs.writeText "another" "";'), "restart"),
+    "guest": (cloister('guestPackage = pkgs.writeText "another" "";'), "restart"),
+    "runsc": (cloister('runscPackage = pkgs.writeText "another" "";'), "restart"),
+    "slirp4netns": (cloister('slirp4netnsPackage = pkgs.writeText "another" "";'), "restart"),
+    "open files": (cloister("unit.openFiles = 4096;"), "restart"),
     "rootfs": (cloister('rootfs = pkgs.writeText "another" "";'), "restart"),
     "limit": (cloister("limits.maxRunningTurns = 20;"), "restart"),
     "database server": (cloister(URL), "restart"),

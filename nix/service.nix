@@ -156,6 +156,7 @@ let
 in
 {
   Unit = {
+    # What systemctl and the journal call it.
     Description = plain s.description;
     # Sandboxes need the network, not the daemon: it starts without.
     After = [ "network-online.target" ] ++ map plain s.after;
@@ -169,6 +170,7 @@ in
   Service = {
     # -- how it runs --
 
+    # A program and options in plain words; no shell reads them.
     ExecStart = command;
     # Waits; its faults are in the journal, and with any of them the reload fails.
     ExecReload = prepare "reload" ++ [
@@ -220,6 +222,10 @@ in
     KeyringMode = "private";
     RemoveIPC = true;
     PrivateIPC = true;
+    # Left out: DynamicUser, which works, but gives the user another number some day: the
+    # database, workspaces and files of secrets are owned by one that must stay.
+    # Left out: SecureBits. Without capabilities, and no way to gain one, no root is here to be
+    # made powerless; the kernel sets the bits back in each new user namespace.
 
     # -- cgroups --
 
@@ -232,10 +238,10 @@ in
     # Bounds of everything together, so that tenants cannot take the machine: memory, tasks
     # (a sandbox takes about 33 and 2.2 for each of its processes) and descriptors.
     MemoryMax = s.memoryMax;
-    # What the supervisor is protected by must be protected here too.
-    MemoryLow = s.memoryLow;
     TasksMax = s.tasksMax;
     LimitNOFILE = s.openFiles;
+    # What the supervisor is protected by must be protected here too.
+    MemoryLow = s.memoryLow;
     # A core file would hold tokens and tenants' data.
     LimitCORE = 0;
     # Left out: ProtectControlGroups makes the delegated subtree read-only (EROFS), and its
@@ -248,7 +254,8 @@ in
     ReadWritePaths = map path s.workspaceRoots ++ [ "/sys/fs/cgroup" ];
     # The useful half of ProtectKernelTunables.
     ReadOnlyPaths = [ "/sys" ];
-    # A workspace in a home directory is therefore not possible.
+    # What people keep in their home directories, keys above all, is not there. A workspace in
+    # one is therefore not possible.
     ProtectHome = true;
     # Nothing that other services leave in /tmp is met, and nothing is left there.
     PrivateTmp = true;
@@ -278,6 +285,10 @@ in
     # A setuid file in a workspace would belong to the service user on the host. Turns
     # openat2 into ENOSYS: the programs walk paths with O_NOFOLLOW then.
     RestrictSUIDSGID = true;
+    # Left out: NoExecPaths and ExecPaths, which work. All that the service can write are
+    # workspaces and the state directory, and from these tenants execute what is theirs.
+    # Left out: RestrictFileSystems, with which the service does not start on Debian 13
+    # (244/BPF); what is mounted in a sandbox, its own walls decide.
 
     # -- devices --
 
@@ -310,6 +321,8 @@ in
     # Left out: ProcSubset=pid hides /proc/sys, and gVisor ends in a panic without
     # /proc/sys/vm/mmap_min_addr even when it is only asked for its version. The server,
     # which faces the network, has a Landlock domain without /proc.
+    # Left out: PrivatePIDs, unknown before systemd 257 and not tried with Type=notify. Others'
+    # processes are hidden by ProtectProc; a sandbox has a pid namespace of its own.
     # Left out: MemoryDenyWriteExecute breaks gVisor's systrap platform (and JIT compilers
     # of the tenants).
     # Left out: RestrictNamespaces, which cannot look into clone3's arguments and makes it
@@ -342,16 +355,21 @@ in
     # gVisor runs the tenants' programs: there its own answer must win.
     SystemCallErrorNumber = "EPERM";
   }
+  # Copies of root's files in memory, which this service alone can read.
   // optional "LoadCredential" (
     map (name: "${plain name}:${path s.credentials.${name}}") (builtins.attrNames s.credentials)
   )
+  # What the service user has no power to do, and must be there at the start.
   // optional "ExecStartPre" (prepare "start")
+  # Read as root, so that they need not be the service user's.
   // optional "EnvironmentFile" (map path s.environmentFiles)
+  # Of systems where /usr/bin holds no programs.
   // optional "Environment" (
     if s.path == [ ] then [ ] else [ "PATH=${builtins.concatStringsSep ":" (map path s.path)}" ]
   );
 
   Install = {
+    # With the machine, and without anybody logged in.
     WantedBy = [ "multi-user.target" ];
   };
 }
