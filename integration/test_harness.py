@@ -173,6 +173,19 @@ def test_a_turn(acme, session):
     assert (usage["input"], usage["output"]) == (11, 7)
 
 
+@pytest.mark.parametrize("more", (0, 1))
+def test_as_many_calls_as_a_turn_may_have_open(acme, session, more):
+    """One more is told of by its line alone, and so is its end while the others go on."""
+    names = [f"tool-{n}" for n in range(64 + more)]
+    outcome = acme.watch(session, script(["notify", "tool_start", names],
+                                         *[["notify", "tool", name] for name in reversed(names)]))
+    assert outcome.status == "completed", outcome.error
+    assert len(outcome.finished) == 64
+    assert [i["name"] for i in items(acme, session) if i["kind"] == "tool_call"] == names[:64]
+    kept = list(lines(acme, outcome.turn["id"]).values())
+    assert sum(json.dumps(names[-1]) in line for line in kept) == 2
+
+
 def test_lines_are_kept_as_they_came(acme, session):
     """All but mere text; one that an event cannot hold is marked, and whole in the store."""
     odd = '{"type" : "log", "protocol":1,"seq":2,"run_id":"R", "message":"\\u00e4", "new": [1]}'

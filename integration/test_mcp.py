@@ -18,7 +18,7 @@ from mcp.server import (CHANGED, TOKEN, Answer, HangUp, Mcp, Result, Stream, Wai
 from mcp.servers import allow, declare
 from provider.models import declare as declare_models
 from provider.models import entry
-from provider.server import Call
+from provider.server import EVENTS, Call, chunk, head
 from test_approvals import answer, asked, results, shown
 from test_durable import kill_all
 from test_local import local  # noqa: F401 (a fixture)
@@ -307,6 +307,49 @@ def test_a_huge_result_is_cut_in_the_middle(client, one):
     assert client.run(session, LOOK_LINE).text.startswith("error: too_large: ")
 
 
+class Flood:
+    """The answer as events, in so many bytes."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __call__(self, connection, request):
+        answer = b"data: %s\n\n" % message(id=request.json["id"], result=text("x")).encode()
+        lines, rest = divmod(self.size - len(answer), 65536)
+        data = b":%s\n" % (b"x" * 65534) * lines + (b"x" * (rest - 1) + b"\n" if rest else b"")
+        connection.sendall(head(200, EVENTS) + chunk(data + answer) + b"0\r\n\r\n")
+        return True
+
+
+def test_a_stream_at_its_bound_and_one_byte_more(client, one):
+    session = client.session()
+    one.on("tools/call", Flood(16 << 20))
+    assert client.run(session, LOOK_LINE).text == "x"
+    one.on("tools/call", Flood((16 << 20) + 1))
+    said = client.run(session, LOOK_LINE).text
+    assert said.startswith("error: too_large: ") and "16 MiB" in said
+
+
+def test_a_request_at_its_bound_and_one_byte_more(client, one):
+    session = client.session()
+
+    def call(size):
+        return client.run(session, line("mcp__one__look", json.dumps({"x": "y" * size}))).text
+
+    def sent():
+        return [int(h["content-length"]) for h, m in one.messages if m["method"] == "tools/call"]
+
+    assert call(1) == "did look"
+    room = (1 << 20) - sent()[-1] + 1
+    if call(room) != "did look":  # the number of the request has a digit more by now
+        room -= 1
+        assert call(room) == "did look"
+    assert sent()[-1] == 1 << 20
+    before = len(sent())
+    said = call(room + 1)
+    assert said.startswith("error: too_large: ") and len(sent()) == before, said
+
+
 @pytest.mark.parametrize("act,code", [
     (Answer("{"), "malformed"), (Answer("[]"), "malformed"), (Answer("null"), "malformed"),
     (Answer('{"jsonrpc":"1.0","id":1,"result":{}}'), "malformed"),
@@ -468,6 +511,10 @@ def test_pages_of_tools(told, provider, one):
     one.on("tools/list", *[Result({"tools": [tool(f"t{n}")], "nextCursor": "x"}) for n in range(20)])
     mine, seen = offered(told, provider)
     assert len(mine) == 16 and "more than 16 pages" in seen[0]
+    one.on("tools/list", *[Result({"tools": [tool(f"t{n}")], "nextCursor": "x"}) for n in range(15)],
+           Result({"tools": [LOOK]}))
+    mine, seen = offered(told, provider)
+    assert len(mine) == 16 and "mcp__one__look" in mine and not seen
 
 
 @pytest.mark.parametrize("bad,why", [
@@ -495,6 +542,14 @@ def test_the_longest_name_and_schema_fit(told, provider, one):
     (name, shown_tool), = mine.items()
     assert len(name) == 64 and shown_tool["parameters"] == schema
     assert shown_tool["description"] == "é" * 1024 + "…"
+
+
+def test_the_longest_description_and_one_byte_more(told, provider, one):
+    one.tools = [tool("fits", description="x" * 2048), tool("cut", description="x" * 2049)]
+    mine, seen = offered(told, provider)
+    assert not seen
+    assert mine["mcp__one__fits"]["description"] == "x" * 2048
+    assert mine["mcp__one__cut"]["description"] == "x" * 2048 + "…"
 
 
 def test_two_of_one_name_ask(client, one):

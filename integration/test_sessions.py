@@ -197,6 +197,16 @@ def test_a_fork_of_nothing_with_other_words(acme, session):
     acme.call("POST", where, {"cwd": ".."}, 403, "workspace_not_allowed")
 
 
+def test_the_longest_cwd_and_one_byte_more(acme):
+    path = ("/workspace" + "/" + "/".join(["d" * 15] * 300))[:4096]
+    assert len(path) == 4096 and path[-1] == "d"
+    assert acme.call("POST", "/v1/sessions", {"cwd": path}, 201)["cwd"] == path
+    acme.call("POST", "/v1/sessions", {"cwd": path + "d"}, 403, "workspace_not_allowed")
+    where = f"/v1/sessions/{acme.session()}/fork"
+    assert acme.call("POST", where, {"cwd": path}, 201)["cwd"] == path
+    acme.call("POST", where, {"cwd": path + "d"}, 403, "workspace_not_allowed")
+
+
 # --- history -----------------------------------------------------------------------------
 
 
@@ -285,6 +295,21 @@ def test_history_comes_in_pages(acme, session):
     beyond = history(acme, session, "?cursor=9223372036854775807&limit=1")
     assert [e["index"] for e in beyond["data"]] == [7] and not beyond["hasNewer"]
     acme.cancel(turn)
+
+
+def test_a_page_of_the_history_has_a_bound_of_bytes(acme, session):
+    """8 MiB of text, to which 64 turns come whose words are 64 KiB each, said twice; with a byte
+    less there is room for one more."""
+    for _ in range(66):
+        acme.run(session, "x" * 65536)
+    page = history(acme, session, "?limit=100")
+    assert [e["index"] for e in page["data"]] == list(range(2, 66))
+    assert page["hasOlder"] and page["nextCursor"] == 2
+    rest = history(acme, session, "?limit=100&before=2")
+    assert [e["index"] for e in rest["data"]] == [0, 1] and not rest["hasOlder"]
+    acme.run(session, "x" * 65535)
+    page = history(acme, session, "?limit=100")
+    assert [e["index"] for e in page["data"]] == list(range(2, 67))
 
 
 @pytest.mark.parametrize("query, code", [

@@ -228,6 +228,7 @@ def test_there_are_not_too_many(cloister_with_http, server):
     ("branch", "--orphan"), ("branch", "a.lock"), ("branch", "HEAD"),
     ("credential", {"password": "a\nb"}), ("credential", {"password": ""}),
     ("credential", {"username": "a\rb", "password": "x"}),
+    ("credential", {"username": "x" * 256, "password": "x"}),
     ("credential", {"password": "x" * 4097})])
 def test_what_is_refused(acme, field, value):
     acme.call("POST", "/v1/sessions", {"repository": {"url": "https://h/r", field: value}}, 422,

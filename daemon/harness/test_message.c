@@ -292,6 +292,10 @@ static void test_bad_questions(void **state)
 			buf_adds(&b, ",\"o\"");
 		buf_adds(&b, "]}]}");
 		assert_int_equal(ask(b.data, &a), extra ? -1 : 0);
+		buf_reset(&b);
+		buf_addf(&b, "{\"ask_id\":\"%0*d\",\"questions\":[\"q\"]}",
+		         (int)(ASK_ID_MAX + extra), 0);
+		assert_int_equal(ask(b.data, &a), extra ? -1 : 0);
 	}
 	(void)ask(NULL, &a);
 }
@@ -321,6 +325,23 @@ static void test_outcome(void **state)
 	assert_int_equal(o.count, 3);
 	assert_string_equal(o.errors.data, "first\nthird");
 	assert_string_equal(o.code, "budget");
+}
+
+static void test_a_code_has_a_bound(void **state)
+{
+	(void)state;
+	for (int extra = 0; extra < 2; extra++) {
+		auto_outcome struct outcome o;
+		char line[200];
+
+		outcome_init(&o);
+		(void)snprintf(line, sizeof(line),
+		               "{\"type\":\"result\",\"errors\":[{\"code\":\"%0*d\"}]}",
+		               OUTCOME_CODE_MAX + extra, 0);
+		take(&o, line);
+		assert_int_equal(o.count, 1);
+		assert_int_equal(strlen(o.code), extra ? 0 : OUTCOME_CODE_MAX);
+	}
 }
 
 static void test_outcome_hides_nothing(void **state)
@@ -390,6 +411,7 @@ int main(void)
 		cmocka_unit_test(test_bad_questions),
 		cmocka_unit_test_setup_teardown(test_outcome, begin, end),
 		cmocka_unit_test_setup_teardown(test_outcome_hides_nothing, begin, end),
+		cmocka_unit_test_setup_teardown(test_a_code_has_a_bound, begin, end),
 		cmocka_unit_test_setup_teardown(test_usage, begin, end),
 	};
 

@@ -28,7 +28,7 @@ static void expand(struct buf *out, const char *text)
 
 static void put(const char *name, mode_t mode, const char *text)
 {
-	auto_buf struct buf path = BUF_INIT(256), content = BUF_INIT(1 << 16);
+	auto_buf struct buf path = BUF_INIT(256), content = BUF_INIT((size_t)2 << 20);
 	struct err e = ERR_INIT;
 	auto_close int fd = -1;
 
@@ -276,6 +276,83 @@ static void no_header_carries_a_key(void **state)
 	}
 }
 
+static void expect(const char *text, const char *faults)
+{
+	load_and_free(&(struct file){ text, faults });
+}
+
+/* Each value at its bound, and with one byte more. */
+static void values_are_bounded(void **state)
+{
+	char text[4096], longest[ENDPOINT_URL_MAX + 2];
+
+	(void)state;
+	memset(longest, 'a', sizeof(longest));
+	for (int more = 0; more < 2; more++) {
+		(void)snprintf(text, sizeof(text),
+		               "{\"version\":1,\"models\":[{\"id\":\"%.*s\",\"label\":\"A\","
+		               "\"api\":\"messages\"," URL REST "}]}",
+		               TENANT_MODEL_MAX + more, longest);
+		expect(text, more ? "models[0].id: must be 1 to 64 of letters, digits and "
+		                    "\"-._:/\"\n"
+		                  : "");
+		(void)snprintf(text, sizeof(text),
+		               "{\"version\":1,\"models\":[{\"id\":\"a\",\"label\":\"%.*s\","
+		               "\"api\":\"messages\"," URL REST "}]}",
+		               MODEL_TEXT_MAX + more, longest);
+		expect(text, more ? "models[0].label: 257 bytes, must be 1 to 256\n" : "");
+		(void)snprintf(text, sizeof(text), HEAD "\"baseUrl\":\"https://%.*s\"," REST "}]}",
+		               ENDPOINT_URL_MAX - (int)strlen("https://") + more, longest);
+		expect(text, more ? "models[0].baseUrl: must be a URL of at most 1024 bytes "
+		                    "without user, query and fragment\n"
+		                  : "");
+		(void)snprintf(text, sizeof(text), "%.*s", ENDPOINT_KEY_MAX + more, longest);
+		put("key", 0600, text);
+		expect(HEAD URL REST ",\"apiKeyFile\":\"@/key\"}]}",
+		       more ? "models[0].apiKeyFile: @/key: the key must have 8 to 1,024 bytes\n"
+		            : "");
+	}
+}
+
+static void headers_are_bounded(void **state)
+{
+	char name[ENDPOINT_HEADER_MAX + 2], value[MODEL_TEXT_MAX + 2];
+
+	(void)state;
+	memset(name, 'n', sizeof(name));
+	memset(value, 'v', sizeof(value));
+	for (int more = 0; more < 2; more++) {
+		auto_buf struct buf text = BUF_INIT(8192);
+
+		buf_addf(&text, HEAD URL REST ",\"headers\":{\"%.*s\":\"x\",\"b\":\"%.*s\"}}]}",
+		         ENDPOINT_HEADER_MAX + more, name, MODEL_TEXT_MAX + more, value);
+		expect(text.data, more ? "models[0].headers: a name is not 1 to 64 of letters, "
+		                         "digits, \"-\" and \"_\"\n"
+		                         "models[0].headers.b: must be 1 to 256 bytes of "
+		                         "printable ASCII\n"
+		                       : "");
+		buf_reset(&text);
+		buf_adds(&text, HEAD URL REST ",\"headers\":{\"X\":\"x\"");
+		for (int i = 1; i < MODEL_HEADERS + more; i++)
+			buf_addf(&text, ",\"X-%d\":\"x\"", i);
+		buf_adds(&text, "}}]}");
+		expect(text.data, more ? "models[0].headers: more than 16 of them\n" : "");
+	}
+}
+
+static void the_file_is_bounded(void **state)
+{
+	auto_buf struct buf text = BUF_INIT((size_t)2 << 20);
+
+	(void)state;
+	buf_adds(&text, HEAD URL REST "}]}");
+	while (text.len < DECLARED_BYTES_MAX)
+		buf_addc(&text, '\n');
+	expect(text.data, "");
+	buf_addc(&text, '\n');
+	expect(text.data, "@/models.json: larger than 1048576 bytes\n");
+}
+
 #define EXAMPLE_KEYS "/etc/cloister/keys/"
 
 /* With keys that are here. */
@@ -312,6 +389,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_is_wrong_about_reasoning, begin_world,
 		                                end_world),
 		cmocka_unit_test_setup_teardown(every_fault_is_told, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(values_are_bounded, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(headers_are_bounded, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(the_file_is_bounded, begin_world, end_world),
 	};
 
 	return RUN_TESTS(tests);

@@ -113,6 +113,7 @@ static const struct row egress_rows[] = {
 	{ "{\"mode\":\"public\",\"dns\":{}}",
 	  "egress.dns: must be \"off\", \"host\" or a list of addresses\n" },
 	{ "{\"mode\":\"public\",\"dns\":[]}", "egress.dns: 0 entries, must be 1 to 3\n" },
+	{ "{\"mode\":\"public\",\"dns\":[\"9.9.9.1\",\"9.9.9.2\",\"9.9.9.3\"]}", "" },
 	{ "{\"mode\":\"public\",\"dns\":[\"9.9.9.1\",\"9.9.9.2\",\"9.9.9.3\",\"9.9.9.4\"]}",
 	  "egress.dns: 4 entries, must be 1 to 3\n" },
 	{ "{\"mode\":\"public\",\"dns\":[\"9.9.9\"]}", "egress.dns[0]: must be an IPv4 address\n" },

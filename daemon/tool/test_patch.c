@@ -57,8 +57,6 @@ static void a_patch_is_read(void **state)
 
 static void what_is_no_patch(void **state)
 {
-	auto_buf struct buf many = BUF_INIT(100000);
-
 	(void)state;
 	expect_fault("", "\"*** Begin Patch\" is missing");
 	expect_fault("hello", "line 1");
@@ -77,9 +75,22 @@ static void what_is_no_patch(void **state)
 	expect_fault(U("-a\n*** Move to: g\n"), "line 4: neither");
 	expect_fault(U("-a\n@@x\n"), "line 4: neither");
 	expect_fault(U("-a\n") "more", "line 5: text after");
-	for (int i = 0; i <= PATCH_SECTIONS_MAX; i++)
-		buf_addf(&many, "%s*** Delete File: %d\n", i ? "" : "*** Begin Patch\n", i);
+}
+
+static void files_of_a_patch_are_bounded(void **state)
+{
+	auto_buf struct buf many = BUF_INIT(100000);
+	auto_patch struct patch p = { NULL };
+
+	(void)state;
+	buf_adds(&many, "*** Begin Patch\n");
+	for (int i = 0; i < PATCH_SECTIONS_MAX; i++)
+		buf_addf(&many, "*** Delete File: %d\n", i);
 	buf_adds(&many, "*** End Patch\n");
+	assert_int_equal(patch_parse(many.data, many.len, &p, &e), 0);
+	assert_int_equal(p.section_count, PATCH_SECTIONS_MAX);
+	buf_truncate(&many, many.len - strlen("*** End Patch\n"));
+	buf_adds(&many, "*** Delete File: more\n*** End Patch\n");
 	expect_fault(many.data, "line 52: more than 50 files");
 }
 
@@ -208,10 +219,14 @@ static void work_and_size_are_bounded(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_patch_is_read),           cmocka_unit_test(what_is_no_patch),
-		cmocka_unit_test(bounds_of_a_patch),         cmocka_unit_test(hunks_are_applied),
-		cmocka_unit_test(hunks_that_do_not_fit),     cmocka_unit_test(line_ends_and_bytes),
+		cmocka_unit_test(a_patch_is_read),
+		cmocka_unit_test(what_is_no_patch),
+		cmocka_unit_test(bounds_of_a_patch),
+		cmocka_unit_test(hunks_are_applied),
+		cmocka_unit_test(hunks_that_do_not_fit),
+		cmocka_unit_test(line_ends_and_bytes),
 		cmocka_unit_test(work_and_size_are_bounded),
+		cmocka_unit_test(files_of_a_patch_are_bounded),
 	};
 
 	return RUN_TESTS(tests);
