@@ -148,7 +148,10 @@ static void as_many_as_may_wait(void **state)
 	set_stuck(true);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
 	for (int i = 0; i < NAMES_LOOKUPS_MAX; i++) {
-		assert_int_equal(look_up("stuck", ends[0], 1), -1);
+		/* Those of the test before have their answer, and may still count. */
+		do
+			assert_int_equal(look_up("stuck", ends[0], 1), -1);
+		while (e.code == EAGAIN && clock_mono_ms() < deadline);
 		assert_int_equal(e.code, ETIMEDOUT);
 	}
 	assert_int_equal(look_up("one", ends[0], GENEROUS_MS), -1);
