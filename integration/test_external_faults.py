@@ -80,8 +80,8 @@ def test_a_full_server_is_waited_for(server, external):
     assert external.stop() == 0
 
 
-def spawn_with_cuts(relay, daemon, cuts):
-    """Cut off at those of its questions for unfinished work, counted from 1.
+def spawn_with_cuts(relay, daemon, cuts, look=lambda: None):
+    """Cut off at those of its questions for unfinished work, counted from 1; look() is called at each.
 
     The text of one is sent twice by each connection, then it is prepared: the first is for what
     removed tenants left, the second for set-ups, and on another connection, after a cut, the
@@ -90,7 +90,7 @@ def spawn_with_cuts(relay, daemon, cuts):
 
     def watch(data):
         if b"FROM control.tenant WHERE unfinished" in data:
-            asked.append(data)
+            asked.append(look())
             if len(asked) in cuts:
                 relay.away = True
                 raise OSError
@@ -111,6 +111,25 @@ def test_a_database_that_goes_away_between_two_steps_of_the_start(relay, relayed
         relay.come_back()
     relayed.wait_ready()
     assert relayed.client("acme").session()
+    assert relayed.stop() == 0
+
+
+def test_turns_of_a_removed_tenant_have_ended_before_any_is_taken_up(server, relay, relayed):
+    """Also when the database is away just when they are to be cancelled."""
+    relayed.start()
+    globex = relayed.client("globex")
+    turn = globex.start(globex.session(), "$ sleep 600")
+    globex.wait_for(turn, "running")
+    relayed.process.send_signal(signal.SIGKILL)
+    relayed.ended()
+    relayed.write_registry({"version": 1, "tenants": [relayed.tenants["acme"].entry()]})
+    database, states = f"ct_{relayed.tenants['globex'].id.replace('-', '')}", []
+    before = len(relayed.log())
+    spawn_with_cuts(relay, relayed, (1,), lambda: states.append(server.sql("SELECT state FROM app.turn", database)))
+    waits(relayed, 1)
+    relay.come_back()
+    relayed.wait_ready(before)
+    assert states == ["running", "running", "cancelled"]
     assert relayed.stop() == 0
 
 
