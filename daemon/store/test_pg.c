@@ -103,6 +103,17 @@ static void a_notice_is_not_printed(void **state)
 
 static sem_t reads_now;
 
+/* A statement that no socket takes at once; owned by the caller. */
+static char *much(void)
+{
+	char *sql = malloc(MUCH + 1);
+
+	assert_non_null(sql);
+	memset(sql, ' ', MUCH);
+	sql[MUCH] = '\0';
+	return sql;
+}
+
 static void *read_late(void *ctx)
 {
 	auto_close int fd = accept(listener, NULL, NULL);
@@ -126,18 +137,62 @@ static void *read_late(void *ctx)
 	return NULL;
 }
 
+static void *answer_at_once(void *ctx)
+{
+	auto_close int fd = accept(listener, NULL, NULL);
+	char scrap[4096];
+
+	(void)ctx;
+	assert_true(recv(fd, scrap, sizeof(scrap), 0) > 0);
+	assert_int_equal(send(fd, SAYS, sizeof(SAYS) - 1, MSG_NOSIGNAL), sizeof(SAYS) - 1);
+	assert_true(recv(fd, scrap, sizeof(scrap), 0) > 0); /* the beginning of it */
+	assert_int_equal(send(fd, ANSWERED, sizeof(ANSWERED) - 1, MSG_NOSIGNAL),
+	                 sizeof(ANSWERED) - 1);
+	while (sem_wait(&reads_now) < 0)
+		;
+	return NULL;
+}
+
+/* What was not sent yet must not wait for the next statement. */
+static void who_answers_before_it_was_asked_is_given_up(void **state)
+{
+	const struct pg_place at = { state_dir, "5432", NULL };
+	auto_free char *sql = much();
+	struct pg *pg = NULL;
+	pthread_t thread;
+
+	(void)state;
+	for (int asked = 0; asked < 2; asked++) {
+		auto_rows struct pg_rows *rows = NULL;
+
+		assert_int_equal(sem_init(&reads_now, 0, 0), 0);
+		assert_int_equal(pthread_create(&thread, NULL, answer_at_once, NULL), 0);
+		assert_ok(pg_connect(&at, "somebody", "something", &pg, &e));
+		if (asked) {
+			assert_ok(pg_ask(pg, sql, &e));
+			assert_int_equal(pg_answer(pg, clock_mono_ms() + 30000, &rows, &e), -1);
+		} else {
+			assert_int_equal(pg_exec(pg, sql, PG_NO_PARAMS, &e), -1);
+		}
+		assert_int_equal(e.code, STORE_UNAVAILABLE);
+		assert_non_null(strstr(e.text, "answered before it was asked"));
+		assert_true(pg_broken(pg));
+		pg_close(&pg);
+		assert_int_equal(sem_post(&reads_now), 0);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		(void)sem_destroy(&reads_now);
+	}
+}
+
 /* Whether it is read at last, or given up. */
 static void ask_much(bool read)
 {
 	const struct pg_place at = { state_dir, "5432", NULL };
 	auto_rows struct pg_rows *rows = NULL;
-	auto_free char *sql = malloc(MUCH + 1);
+	auto_free char *sql = much();
 	struct pg *pg = NULL;
 	pthread_t thread;
 
-	assert_non_null(sql);
-	memset(sql, ' ', MUCH);
-	sql[MUCH] = '\0';
 	assert_int_equal(sem_init(&reads_now, 0, 0), 0);
 	assert_int_equal(pthread_create(&thread, NULL, read_late, NULL), 0);
 	assert_ok(pg_connect(&at, "somebody", "something", &pg, &e));
@@ -303,6 +358,7 @@ int main(void)
 		cmocka_unit_test(opens_the_listener),
 		cmocka_unit_test(a_notice_is_not_printed),
 		cmocka_unit_test(who_does_not_read_is_not_waited_for),
+		cmocka_unit_test(who_answers_before_it_was_asked_is_given_up),
 		cmocka_unit_test(what_a_server_says_is_judged_by_its_code),
 		cmocka_unit_test(who_says_nothing_of_use_is_not_there),
 		cmocka_unit_test(a_state_is_found_where_it_stands_alone),
