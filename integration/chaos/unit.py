@@ -25,7 +25,7 @@ class Unit(Daemon):
     always = OPTIONS
 
     def __init__(self, world, tenants, wrong, options=()):
-        super().__init__(world, tenants, [*self.always, *options])
+        super().__init__(world, tenants, [*self.always, *options], first=True)
         self.make_state()
         self.wrong = wrong
         self.starts, self.may_end, self.closing = 0, False, False
