@@ -113,6 +113,12 @@ class Watcher:
             [f"the result of {call} of {t}" for t in whole for call in t.answers
              if call and (t.id, call) not in self.finished]
 
+    def forget(self):
+        """What it was told so far, for those who ask for nothing of it any more."""
+        self.ends.clear()
+        self.finished.clear()
+        self.account.told.clear()
+
     def close(self):
         self.closing = True
         with contextlib.suppress(Exception):

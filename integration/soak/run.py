@@ -129,8 +129,6 @@ class Soak:
         self.clerk.asked.clear()
         for watcher in self.watchers:
             watcher.forget()
-            watcher.account.terminal.clear()
-            watcher.account.told.clear()
         self.wrongs += self.ledger.take_wrongs()
 
     # -- what is left of it
