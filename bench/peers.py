@@ -12,6 +12,7 @@ import time
 import traceback
 
 from place import ROOT
+from recorder import Recorder
 from world import demo, eventually, output_of
 
 NGINX = """
@@ -81,7 +82,6 @@ class Database:
     def __init__(self, daemon):
         self.daemon = daemon
         self.directory = f"{daemon.state}/pg"
-        self.log = f"{self.directory}/log"
 
     def of_tenant(self, name):
         """Its database and its role."""
@@ -111,57 +111,11 @@ class Database:
 
     @contextlib.contextmanager
     def statements(self):
-        """A list that has, at the end, what was executed meanwhile: Statement each."""
-        found = []
-        settings = f"{self.directory}/data/postgresql.auto.conf"
-        self.set(settings, "log_statement = 'all'\nlog_error_verbosity = default\n"
-                           "log_parameter_max_length = -1\nlog_line_prefix = '@%p|%d|%u|'\n")
-        begin = os.stat(self.log).st_size
-        try:
-            yield found
-        finally:
+        """A list of what is executed for tenants meanwhile: Statement each. Connections are new
+        when it begins, and again behind it."""
+        with contextlib.closing(Recorder(self.daemon)) as recorder:
+            yield recorder.statements
             time.sleep(0.3)  # what follows the last answer
-            with open(self.log, encoding="utf-8", errors="replace") as f:
-                f.seek(begin)
-                text = f.read()
-            self.set(settings, "")
-        found += parse_log(text)
-
-    def set(self, path, text):
-        with open(path, "w", encoding="utf-8") as f:
-            f.write(text)
-        self.daemon.postgres().kill(signal.SIGHUP)
-        time.sleep(0.5)  # every idle process of it reads the settings before its next statement
-
-
-class Statement:
-    def __init__(self, database, role, sql):
-        self.database, self.role, self.sql, self.parameters = database, role, sql, []
-
-    def __repr__(self):
-        return f"{self.role}: {self.sql[:60]} {self.parameters}"
-
-
-ENTRY = re.compile(r"^@(\d+)\|([^|]*)\|([^|]*)\|(LOG|DETAIL):  ", re.MULTILINE)
-PARAMETER = re.compile(r"\$\d+ = ('(?:[^']|'')*'|NULL)")
-
-
-def parse_log(text):
-    """The statements of a log with log_statement = all, in their order."""
-    found, last = [], {}
-    entries = list(ENTRY.finditer(text))
-    for i, entry in enumerate(entries):
-        end = entries[i + 1].start() if i + 1 < len(entries) else len(text)
-        body = text[entry.end():end].rstrip("\n").replace("\n\t", "\n")
-        process, database, role, kind = entry.groups()
-        if kind == "DETAIL" and process in last:
-            last[process].parameters = [None if v == "NULL" else v[1:-1].replace("''", "'")
-                                        for v in PARAMETER.findall(body)]
-        match = re.match(r"(?:statement|execute [^:]*): (.*)", body, re.DOTALL)
-        if kind == "LOG" and match:
-            last[process] = Statement(database, role, match[1])
-            found.append(last[process])
-    return found
 
 
 def wire(statements):

@@ -76,20 +76,19 @@ class Proxy:
 
     def requests(self, client, server, held):
         with contextlib.suppress(OSError, EOFError):
-            head = exactly(client, 4)
-            startup = exactly(client, struct.unpack("!I", head)[0] - 4)
-            server.sendall(head + startup)
+            startup = read_startup(client)
+            server.sendall(startup)
             ours = b"\0database\0ct_" in startup
             while True:
-                head = exactly(client, 5)
-                body = exactly(client, struct.unpack("!I", head[1:])[0] - 4)
-                commit = ours and head[:1] == b"Q" and body == b"COMMIT\0" and self.is_last()
+                message = read_message(client)
+                commit = ours and message[:1] == b"Q" and message[5:] == b"COMMIT\0" and \
+                    self.is_last()
                 if commit and self.where == HOLD_BEFORE:
                     self.stopped.set()
                     return
                 if commit:
                     held.set()
-                server.sendall(head + body)
+                server.sendall(message)
 
     def answers(self, client, server, held):
         with contextlib.suppress(OSError):
@@ -144,3 +143,15 @@ def exactly(sock, size):
             raise EOFError
         data += more
     return data
+
+
+def read_startup(sock):
+    """The first message of a client, whole."""
+    head = exactly(sock, 4)
+    return head + exactly(sock, struct.unpack("!I", head)[0] - 4)
+
+
+def read_message(sock):
+    """Each one after it: a letter, a length of 4 bytes, the rest."""
+    head = exactly(sock, 5)
+    return head + exactly(sock, struct.unpack("!I", head[1:])[0] - 4)

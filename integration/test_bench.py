@@ -2,6 +2,7 @@
 
 import json
 import math
+import struct
 import sys
 
 import pytest
@@ -11,7 +12,8 @@ from world import ROOT
 sys.path.insert(0, f"{ROOT}/bench")
 
 from figures import HEADINGS, Goal, Row, Series, quantile, table  # noqa: E402
-from peers import Statement, parse_log, wire  # noqa: E402
+from peers import wire  # noqa: E402
+from recorder import Frontend, Statement  # noqa: E402
 from rows import ALL, Scale, about, measure  # noqa: E402
 import main as bench  # noqa: E402
 from rows_turns import again  # noqa: E402
@@ -105,26 +107,40 @@ def test_a_measure_has_a_name_of_its_own_and_says_what_it_is():
     assert all(about(name) for name in ALL)
 
 
-LOG = f"""@7|ct_1|cr_1|LOG:  statement: BEGIN
-@7|ct_1|cr_1|LOG:  execute <unnamed>: UPDATE app.turn SET input = $2,
-\t error = $3 WHERE id = $1
-@8|cloister|cloister_owner|LOG:  execute c3: SELECT 1
-@7|ct_1|cr_1|DETAIL:  parameters: $1 = '{TURN}', $2 = 'it''s, $3 = ''x''', $3 = NULL
-@7|ct_1|cr_1|LOG:  statement: COMMIT
-"""
+def message(kind, body):
+    return kind + struct.pack("!I", 4 + len(body)) + body
+
+
+def bind(name, formats, values):
+    body = b"\0" + name + b"\0" + struct.pack(f"!{1 + len(formats)}H", len(formats), *formats)
+    body += struct.pack("!H", len(values))
+    for value in values:
+        body += struct.pack("!i", -1 if value is None else len(value)) + (value or b"")
+    return message(b"B", body + b"\0\1\0\1")
 
 
 def test_statements_are_read_with_their_values():
-    begin, update, select, commit = parse_log("what was before\n" + LOG)
-    assert (begin.sql, commit.sql, commit.role) == ("BEGIN", "COMMIT", "cr_1")
-    assert update.sql == "UPDATE app.turn SET input = $2,\n error = $3 WHERE id = $1"
-    assert update.parameters == [TURN, "it's, $3 = 'x'", None]
-    assert (select.database, select.sql, select.parameters) == ("cloister", "SELECT 1", [])
+    found = []
+    frontend = Frontend(b"\0\0\0\x08\0\3\0\0user\0cr_1\0database\0ct_1\0\0", found)
+    for one in (message(b"Q", b"BEGIN\0"),
+                message(b"P", b"s2\0UPDATE app.turn\n SET error = $2\0\0\1\0\0\0\0"),
+                message(b"P", b"\0SELECT 1\0\0\0"), bind(b"", [], []), message(b"E", b"\0" * 5),
+                bind(b"s2", [0, 1, 0], [TURN.encode(), b"\0\xff", None]),
+                bind(b"s2", [1], [b"a", b"b"]), bind(b"s2", [], [b"it's", "ü".encode()]),
+                message(b"Q", b"COMMIT\0")):
+        frontend.take(one)
+    begin, select, update, binary, text, commit = found
+    assert (begin.sql, commit.sql) == ("BEGIN", "COMMIT") and not commit.parameters
+    assert (commit.database, commit.role) == ("ct_1", "cr_1")
+    assert (select.sql, select.parameters) == ("SELECT 1", [])
+    assert update.sql == "UPDATE app.turn\n SET error = $2"
+    assert update.parameters == [TURN, "\\x00ff", None]
+    assert binary.parameters == ["\\x61", "\\x62"] and text.parameters == ["it's", "ü"]
 
 
 def test_a_replay_gives_new_ids_new_names_and_keeps_the_rest():
-    one, two = Statement("d", "r", "A"), Statement("d", "r", "B")
-    one.parameters, two.parameters = [TURN, SESSION, "hello"], [SESSION, TURN, None]
+    one = Statement("d", "r", "A", [TURN, SESSION, "hello"])
+    two = Statement("d", "r", "B", [SESSION, TURN, None])
     first, second = again([one, two], {SESSION})
     assert first.parameters[1:] == [SESSION, "hello"] and second.parameters[2] is None
     assert first.parameters[0] == second.parameters[1] != TURN
@@ -132,6 +148,4 @@ def test_a_replay_gives_new_ids_new_names_and_keeps_the_rest():
 
 
 def test_the_wire_form_counts_bytes():
-    statement = Statement("d", "r", "SELECT $1")
-    statement.parameters = ["ü", None]
-    assert wire([statement]) == "1\nd r 2\n9\nSELECT $1\n2\nü\n-1\n"
+    assert wire([Statement("d", "r", "SELECT $1", ["ü", None])]) == "1\nd r 2\n9\nSELECT $1\n2\nü\n-1\n"
