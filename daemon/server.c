@@ -19,6 +19,7 @@
 #include "daemon/turn/turns.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -31,6 +32,7 @@
 #define PROOF_MS         60000 /* that a turn waits for the end of an earlier sandbox */
 #define HOLD_MS          250   /* between two looks at the lock of a database that is not ours */
 #define WORKERS          8
+#define ARENAS           2
 #define CONNECTIONS      4096
 
 /* Everything the server process has, in the order in which it is made. */
@@ -353,6 +355,15 @@ static int start_helpers(struct server *s, struct err *e)
 	return database_take_back(&s->database, e);
 }
 
+/*
+ * glibc gives threads arenas of their own, eight for each processor, and what was freed in one
+ * is of no use to the others.  Most threads here wait for a client, a model or a sandbox.
+ */
+static void share_memory(void)
+{
+	(void)mallopt(M_ARENA_MAX, ARENAS);
+}
+
 int server_main(void *ctx, int launcher_sock, const char *database_socket_dir)
 {
 	struct server s = {
@@ -371,6 +382,7 @@ int server_main(void *ctx, int launcher_sock, const char *database_socket_dir)
 		                        "" };
 	log_forget();
 	ignore_signals();
+	share_memory();
 	raise_descriptors();
 	(void)http_check_pages();
 	rc = start_helpers(&s, &e);
