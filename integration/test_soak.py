@@ -3,13 +3,14 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as tree
 
 import pytest
 
-from world import ROOT
+from world import BUILD, ROOT
 
 sys.path.insert(0, f"{ROOT}/bench")
 
@@ -301,3 +302,15 @@ def test_the_drawing_is_xml_and_within_its_frame():
 def test_the_script_says_how_it_is_called():
     done = subprocess.run([f"{ROOT}/scripts/soak"], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "usage: scripts/soak" in done.stderr
+
+
+def test_a_short_run_comes_to_its_end(tmp_path):
+    for program in ("cloisterd", "cloister-runner", "cloister-guest"):
+        os.symlink(os.path.join(os.path.abspath(BUILD), program), tmp_path / program)
+    done = subprocess.run([f"{ROOT}/scripts/soak", "--minutes", "0.3", "--seed", "1", tmp_path],
+                          capture_output=True, text=True, check=False)
+    assert re.search(r"^soak: \d+ flat, \d+ grow, \d+ unclear, 0 wrong, 0 left behind$",
+                     done.stdout, re.MULTILINE), done.stdout[-4000:] + done.stderr[-2000:]
+    assert int(re.search(r"(\d+) turns; refused: ", done.stdout)[1]) > 20
+    with open(tmp_path / "soak.json", encoding="utf-8") as f:
+        assert json.load(f)["seconds"] == 18
