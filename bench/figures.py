@@ -96,7 +96,8 @@ class Row:
         if self.paired and len(self.ours.samples) > 1:
             value += f" ({rounded(self.paired[0])}..{rounded(self.paired[1])})"
         met = {None: "", True: "met", False: "missed"}[self.met]
-        return [self.what, str(self.ours), str(self.theirs) if self.theirs else "",
+        theirs = f"{self.theirs.name}: {self.theirs}" if self.theirs else ""
+        return [self.what, str(self.ours), theirs,
                 value if self.theirs else "", str(self.goal) if self.goal else "", met]
 
 
@@ -108,6 +109,11 @@ def rounded(value):
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
+
+
+def notes(rows):
+    """What is to be said of rows, a line each."""
+    return [f"{row.what}: {row.note}" for row in rows if row.note]
 
 
 def table(rows):

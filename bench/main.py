@@ -16,7 +16,7 @@ import traceback
 
 import place as here
 
-from figures import table
+from figures import notes, table
 from rows import ALL, Scale, about
 import rows_http  # noqa: F401
 import rows_sandbox  # noqa: F401
@@ -87,7 +87,8 @@ def main(arguments):
         found = run(place, names, scale)
     finally:
         place.close()
-    print(table([row for f in found.values() if f for row in f["rows"]]))
+    rows = [row for f in found.values() if f for row in f["rows"]]
+    print("\n".join([table(rows), *notes(rows)]))
     print(f"bench: {write(machine, found, scale)}")
     failed = [name for name, f in found.items() if not f]
     return f"bench: failed: {' '.join(failed)}" if failed else 0

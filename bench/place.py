@@ -6,10 +6,12 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+tempfile.tempdir = "/var/tmp"  # /tmp may be memory
 os.environ.setdefault("CLOISTER_PATIENCE", "5")  # what is waited for is not what is measured
 sys.path.insert(0, f"{ROOT}/integration")
 

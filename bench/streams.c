@@ -195,6 +195,7 @@ static uint64_t writer_round(struct writer *w, struct crowd *c, size_t len)
 struct side {
 	const char *token, *session;
 	int fd;
+	size_t len; /* of the event that is measured, as one stream gets it */
 	struct crowd streams;
 };
 
@@ -227,6 +228,7 @@ static void side_round(struct side *s, struct figures *f)
 
 	(void)snprintf(path, sizeof(path), "/v1/sessions/%s/turns", s->session);
 	figures_add(f, ask(s, &queue, 202, &a));
+	s->len = s->streams.bytes;
 	if (!json_text(a.body, "id", turn, sizeof(turn)))
 		die("a turn without an id: %s", a.body);
 	(void)snprintf(path, sizeof(path), "/v1/turns/%s/cancel", turn);
@@ -250,8 +252,8 @@ static void fan(char **words)
 	for (unsigned int i = 0; i < rounds; i++) {
 		side_round(&many, &f[0]);
 		side_round(&one, &f[1]);
-		figures_add(&f[2], writer_round(&writer, &writer.all, one.streams.bytes));
-		figures_add(&f[3], writer_round(&writer, &writer.one, one.streams.bytes));
+		figures_add(&f[2], writer_round(&writer, &writer.all, many.len));
+		figures_add(&f[3], writer_round(&writer, &writer.one, one.len));
 	}
 	figures_print(f, ARRAY_LEN(f));
 }

@@ -11,7 +11,7 @@ from world import ROOT
 
 sys.path.insert(0, f"{ROOT}/bench")
 
-from figures import HEADINGS, Goal, Row, Series, quantile, table  # noqa: E402
+from figures import HEADINGS, Goal, Row, Series, notes, quantile, table  # noqa: E402
 from peers import wire  # noqa: E402
 from recorder import Frontend, Statement  # noqa: E402
 from rows import ALL, Scale, about, measure  # noqa: E402
@@ -84,6 +84,12 @@ def test_the_table_has_equal_lines():
     assert [cell.strip() for cell in lines[0].split("|")[1:-1]] == HEADINGS
 
 
+def test_both_sides_are_named_and_notes_follow():
+    rows = [row(note="with care"), Row("longer", Series("a", "ms", [1]))]
+    assert rows[0].cells()[2] == "b: 2 ms (1.5..7)"
+    assert notes(rows) == ["x: with care"]
+
+
 def test_the_written_document_leaves_out_what_failed(tmp_path, monkeypatch):
     name = next(iter(ALL))
     monkeypatch.setattr(bench.here, "BUILD", str(tmp_path))
@@ -105,6 +111,11 @@ def test_a_measure_has_a_name_of_its_own_and_says_what_it_is():
     with pytest.raises(AssertionError):
         measure("healthz")(lambda place, scale: [])
     assert all(about(name) for name in ALL)
+
+
+def test_the_measures_that_have_goals_are_there():
+    assert set(ALL) >= {"first-exec", "warm-exec", "get", "healthz", "fan-out", "idle-streams",
+                        "silent", "tenants", "turn-cost"}
 
 
 def message(kind, body):

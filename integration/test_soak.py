@@ -195,7 +195,15 @@ def test_twice_its_bound_is_found_in_each_measure_alone(measure):
     span = RUN - (measures.VACUUM_SECONDS if measure in measures.DATABASE else RUN / 6)
     leak = 2 * measure.bound.of(0) / measure.factor * RUN / span
     rows = measures.judge_all({measure.name: samples(lambda part: leak * part)}, 0, RUN)
-    assert [(row.title, row.verdict.word) for row in rows] == [(measure.title, "grows")]
+    found = {row.title: row.verdict.word for row in rows}
+    assert found.pop(measure.title) == "grows"
+    assert set(found.values()) == {"unclear"}, "nothing is known of the others"
+
+
+def test_nothing_is_flat_that_was_not_measured():
+    rows = measures.judge_all({}, 0, RUN)
+    assert len(rows) == len(measures.MEASURES) + len(measures.DATABASE)
+    assert {row.verdict.word for row in rows} == {"unclear"}
 
 
 def test_a_run_that_is_shorter_than_a_round_of_autovacuum_judges_no_database():

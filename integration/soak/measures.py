@@ -104,13 +104,11 @@ def judge_all(samples, begin, end):
     vacuumed = begin + VACUUM_SECONDS
     if end - vacuumed > VACUUM_SECONDS / 2:
         found += [row_of(m, samples, vacuumed, end, count) for m in DATABASE]
-    return [row for row in found if row]
+    return found
 
 
 def row_of(measure, samples, first, end, count):
-    if not samples.get(measure.name):
-        return None
-    scaled = [(t, v * measure.factor) for t, v in samples[measure.name]]
+    scaled = [(t, v * measure.factor) for t, v in samples.get(measure.name, [])]
     return Row(measure.title, measure.unit,
                flat.judge(scaled, first, end, count, measure.reduce, measure.bound))
 
