@@ -17,12 +17,19 @@ import pytest
 import frames
 from frames import ARP, INSIDE, IPV4, IPV6, ROUTER, ipv4, ipv6, tcp, udp
 from hostile import Stage
+from inject import Injector
+from reach import ABSTRACT_ABI
 from rules import counters, router
 from world import demo, eventually, output_of
 
 PUBLIC, PRIVATE, METADATA, HOST = demo.PUBLIC, demo.PRIVATE, demo.METADATA, demo.HOST_ADDRESS
+LANDLOCK_CREATE_RULESET, VERSION = 444, 1
 MARK = b"a mark that nobody else makes"
 BROADCAST = b"\xff" * 6
+
+
+def landlock_version():
+    return ctypes.CDLL(None, use_errno=True).syscall(LANDLOCK_CREATE_RULESET, None, 0, VERSION)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +52,22 @@ def line(stage):
         yield line
     # What was sent has not taken the network from its owner either.
     assert reach(stage, f"{PUBLIC}:80") == {f"{PUBLIC}:80": "open"}
+
+
+# --- slirp4netns, which reads what tenants send --------------------------------------------------
+
+
+@pytest.mark.skipif(landlock_version() < ABSTRACT_ABI, reason="Landlock takes no signals here")
+def test_slirp4netns_can_signal_nobody(stage):
+    daemon = stage.daemon
+    others = {"launcher": daemon.main_pid(), "server": daemon.server().pid,
+              "PostgreSQL": daemon.postgres().pid, "its runner": daemon.runner("mallory").pid,
+              "another's sandbox": daemon.sentry("witness").pid}
+    own = daemon.slirp("mallory").pid
+    with Injector(own) as thread:
+        assert thread.error("kill", own, 0) == "worked"
+        found = {name: thread.error("kill", pid, 0) for name, pid in others.items()}
+    assert set(found.values()) == {"EPERM"}, found
 
 
 # --- with sockets, from inside ----------------------------------------------------------------

@@ -16,6 +16,7 @@
 
 #include "common/fd.h"
 #include "runner/child.h"
+#include "runner/link.h"
 #include "runner/nl.h"
 #include "runner/report.h"
 #include "runner/root.h"
@@ -210,6 +211,8 @@ static int build_router(const struct box_plan *plan, uid_t uid, gid_t gid, struc
 	    child_map_root(uid, gid, e) < 0)
 		return -1;
 	answer_every_datagram();
+	if (link_judge_sources(e) < 0)
+		return -1;
 	return make_sockets(plan->router_channel, e);
 }
 

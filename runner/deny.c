@@ -14,14 +14,21 @@ struct range {
 };
 
 static const struct range special[] = {
-	{ IP(0, 0, 0, 0), 8 },      { IP(10, 0, 0, 0), 8 },     { IP(100, 64, 0, 0), 10 },
-	{ IP(127, 0, 0, 0), 8 },    { IP(169, 254, 0, 0), 16 }, { IP(172, 16, 0, 0), 12 },
-	{ IP(192, 0, 0, 0), 24 },   { IP(192, 0, 2, 0), 24 },   { IP(192, 88, 99, 0), 24 },
-	{ IP(192, 168, 0, 0), 16 }, { IP(198, 18, 0, 0), 15 },  { IP(198, 51, 100, 0), 24 },
-	{ IP(203, 0, 113, 0), 24 }, { IP(224, 0, 0, 0), 4 },    { IP(240, 0, 0, 0), 4 },
+	{ IP(0, 0, 0, 0), 8 },        { IP(10, 0, 0, 0), 8 },     { IP(100, 64, 0, 0), 10 },
+	{ IP(127, 0, 0, 0), 8 },      { IP(169, 254, 0, 0), 16 }, { IP(172, 16, 0, 0), 12 },
+	{ IP(192, 0, 0, 0), 24 },     { IP(192, 0, 2, 0), 24 },   { IP(192, 88, 99, 0), 24 },
+	{ IP(192, 168, 0, 0), 16 },   { IP(198, 18, 0, 0), 15 },  { IP(198, 51, 100, 0), 24 },
+	{ IP(203, 0, 113, 0), 24 },   { IP(224, 0, 0, 0), 4 },    { IP(240, 0, 0, 0), 4 },
+	{ IP(168, 63, 129, 16), 32 }, /* a public address that is each Azure machine's own */
 };
 
-static const struct range link_local[] = { { IP(169, 254, 0, 0), 16 } };
+/* Clouds': link-local ones, and what Alibaba, Azure and Oracle have elsewhere. */
+static const struct range metadata[] = {
+	{ IP(169, 254, 0, 0), 16 },
+	{ IP(100, 100, 100, 200), 32 },
+	{ IP(168, 63, 129, 16), 32 },
+	{ IP(192, 0, 0, 192), 32 },
+};
 
 static const struct range nobody[] = {
 	{ IP(0, 0, 0, 0), 8 },   { CELL_SLIRP_ADDR, CELL_SLIRP_PREFIX },
@@ -44,9 +51,9 @@ void deny_init_special(struct deny *d)
 	init(d, special, ARRAY_LEN(special));
 }
 
-void deny_init_link(struct deny *d)
+void deny_init_metadata(struct deny *d)
 {
-	init(d, link_local, ARRAY_LEN(link_local));
+	init(d, metadata, ARRAY_LEN(metadata));
 }
 
 void deny_init_nobody(struct deny *d)

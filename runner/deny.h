@@ -28,8 +28,8 @@ struct deny {
 /* Start with the special-purpose and private ranges, which nobody may reach without being told. */
 void deny_init_special(struct deny *d);
 
-/* Start with the link-local addresses, at which clouds keep their metadata. */
-void deny_init_link(struct deny *d);
+/* Start with the addresses at which clouds keep their metadata, all link-local ones among them. */
+void deny_init_metadata(struct deny *d);
 
 /*
  * Start with what cannot be another machine's: this network, loopback, multicast,

@@ -1,12 +1,18 @@
 #include "runner/link.h"
 
+#include "common/fd.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/if_link.h>
 #include <linux/ip.h>
 #include <linux/rtnetlink.h>
 #include <linux/veth.h>
 #include <net/if.h>
+#include <unistd.h>
+
+#define SOURCES "/proc/sys/net/ipv4/conf/all/rp_filter"
 
 static struct nlmsghdr *new_link_message(char *buf, uint16_t type, uint16_t flags, const char *name)
 {
@@ -76,6 +82,25 @@ int link_forward(struct nl *nl, const char *name, struct err *e)
 	if (nl_request(nl, m, e) < 0)
 		return err_wrap(e, "let interface %s forward", name);
 	return 0;
+}
+
+int link_judge_sources(struct err *e)
+{
+	auto_close int out = open(SOURCES, O_WRONLY | O_CLOEXEC);
+	auto_close int in = open(SOURCES, O_RDONLY | O_CLOEXEC);
+	char value;
+
+	/* What counts is what it says afterwards. */
+	if (out >= 0)
+		(void)!write(out, "0\n", 2);
+	if (in < 0 || read(in, &value, 1) != 1)
+		return err_errno(e, "read " SOURCES);
+	if (value == '0' || value == '1')
+		return 0;
+	return err_set(e, EPERM,
+	               SOURCES " is %c and cannot be changed for a sandbox; set "
+	                       "net.ipv4.conf.all.rp_filter to 0 or 1 on this machine",
+	               value);
 }
 
 int link_no_ipv6(struct nl *nl, const char *name, struct err *e)

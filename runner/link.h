@@ -23,6 +23,13 @@ int link_up(struct nl *nl, const char *name, struct err *e) must_check;
  */
 int link_forward(struct nl *nl, const char *name, struct err *e) must_check;
 
+/*
+ * Have link_forward() hold in this process's network namespace: of its own value and that of
+ * all interfaces, with which the host's is inherited, the kernel takes the larger one.  -1 when
+ * that is a laxer one and cannot be changed.
+ */
+int link_judge_sources(struct err *e) must_check;
+
 /* Keep the interface from giving itself an IPv6 address.  Before link_up(). */
 int link_no_ipv6(struct nl *nl, const char *name, struct err *e) must_check;
 

@@ -12,8 +12,8 @@
  *   3  what is local to the host: refused, whatever is listed
  *   4  the listed resolvers, and only at the port of DNS; that port nowhere else,
  *      because a name server is a way out for anything
- *   5  what is denied: private and special ranges in the mode `public`, link-local
- *      ones in `allow`
+ *   5  what is denied: private and special ranges in the mode `public`, those of
+ *      clouds' metadata in `allow`
  *   6  in `public` all that is left; in `allow` what is listed; in both only so many
  *      connections at once, and so many new ones in a second
  *

@@ -131,7 +131,7 @@ int policy_init(struct policy *p, const struct egress *g, struct err *e)
 	if (g->mode == EGRESS_PUBLIC)
 		deny_init_special(&p->denied);
 	else
-		deny_init_link(&p->denied);
+		deny_init_metadata(&p->denied);
 	for (size_t i = 0; i < g->n_hosts; i++)
 		if (add_prefix(&p->local, &g->hosts[i], e) < 0)
 			return err_wrap(e, "--host-address");

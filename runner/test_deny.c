@@ -34,7 +34,7 @@ static void test_special_ranges(void **state)
 		IP(172, 31, 255, 255), IP(192, 0, 0, 255),     IP(192, 0, 2, 1),
 		IP(192, 88, 99, 1),    IP(192, 168, 255, 255), IP(198, 18, 0, 0),
 		IP(198, 19, 255, 255), IP(198, 51, 100, 9),    IP(203, 0, 113, 255),
-		IP(224, 0, 0, 0),      IP(255, 255, 255, 255),
+		IP(224, 0, 0, 0),      IP(255, 255, 255, 255), IP(168, 63, 129, 16),
 	};
 	static const uint32_t public[] = {
 		IP(1, 0, 0, 0),         IP(9, 255, 255, 255),   IP(11, 0, 0, 0),
@@ -45,6 +45,7 @@ static void test_special_ranges(void **state)
 		IP(192, 167, 255, 255), IP(192, 169, 0, 0),     IP(198, 17, 255, 255),
 		IP(198, 20, 0, 0),      IP(198, 41, 0, 4),      IP(198, 51, 99, 255),
 		IP(198, 51, 101, 0),    IP(203, 0, 114, 0),     IP(223, 255, 255, 255),
+		IP(168, 63, 129, 15),   IP(168, 63, 129, 17),
 	};
 	struct deny d;
 
@@ -55,6 +56,29 @@ static void test_special_ranges(void **state)
 		assert_true(deny_has(&d, denied[i]));
 	for (size_t i = 0; i < ARRAY_LEN(public); i++)
 		assert_false(deny_has(&d, public[i]));
+}
+
+/* What may be listed, and is refused all the same. */
+static void test_metadata(void **state)
+{
+	static const uint32_t denied[] = {
+		IP(169, 254, 0, 0),   IP(169, 254, 169, 254), IP(169, 254, 255, 255),
+		IP(168, 63, 129, 16), IP(100, 100, 100, 200), IP(192, 0, 0, 192),
+	};
+	static const uint32_t others[] = {
+		IP(169, 253, 255, 255), IP(169, 255, 0, 0),     IP(168, 63, 129, 15),
+		IP(168, 63, 129, 17),   IP(100, 100, 100, 199), IP(100, 100, 100, 201),
+		IP(192, 0, 0, 191),     IP(192, 0, 0, 193),     IP(10, 0, 0, 1),
+	};
+	struct deny d;
+
+	(void)state;
+	deny_init_metadata(&d);
+	assert_sound(&d);
+	for (size_t i = 0; i < ARRAY_LEN(denied); i++)
+		assert_true(deny_has(&d, denied[i]));
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		assert_false(deny_has(&d, others[i]));
 }
 
 static void test_merging(void **state)
@@ -161,6 +185,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_special_ranges),
+		cmocka_unit_test(test_metadata),
 		cmocka_unit_test(test_merging),
 		cmocka_unit_test(test_ends_of_the_range),
 		cmocka_unit_test(test_prefix_ignores_host_bits),
