@@ -115,7 +115,8 @@ class Sampler:
     def look(self):
         """{measure: value} of what is quick to read."""
         family = Family(self.unit.main_pid())
-        found = {"processes": len(family.pids()), "zombies": family.zombies,
+        stubs = sum(len(box["stubs"]) for box in family.sandboxes.values())
+        found = {"processes": len(family.pids()) - stubs, "zombies": family.zombies, "stubs": stubs,
                  "sandboxes": len(family.sandboxes), "namespaces": self.namespaces(family),
                  "backends": len(family.classes["backends"])}
         for name, pids in family.classes.items():
