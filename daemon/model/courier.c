@@ -141,7 +141,9 @@ static int read_authorities(struct courier *c, struct err *e)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return err_errno(e, "%s: authorities for https; install ca-certificates", path);
-	return fd_read_all(fd, AUTHORITIES_MAX, &c->authorities, &c->authorities_len, e);
+	if (fd_read_all(fd, AUTHORITIES_MAX, &c->authorities, &c->authorities_len, e) < 0)
+		return err_wrap(e, "%s", path);
+	return 0;
 }
 
 /* Where proxies listen, as the environment says; curl reads the same names. */

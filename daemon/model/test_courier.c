@@ -1,6 +1,7 @@
 /* The server's end of a request, with a courier that this test plays itself; and the real one. */
 #include "common/test.h"
 
+#include "common/authorities.h"
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/fdmsg.h"
@@ -10,8 +11,10 @@
 #include "daemon/model/provider.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -336,6 +339,31 @@ static void nothing_is_sent_elsewhere(void **state)
 	assert_true(wait(NULL) > 0);
 }
 
+/* With one byte more nothing starts, and the file is named. */
+static void authorities_are_bounded(void **state)
+{
+	const struct endpoint place = { .secure = true, .port = 9 };
+	const struct courier_conf conf = { .mcp = &place, .mcp_count = 1, .mode = CONFINE_ENFORCE };
+	char path[] = "/tmp/authorities-XXXXXX";
+	auto_close int fd = mkostemp(path, O_CLOEXEC);
+	struct err e = ERR_INIT;
+	int sock;
+
+	(void)state;
+	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	assert_int_equal(setenv("SSL_CERT_FILE", path, 1), 0);
+	assert_int_equal(ftruncate(fd, AUTHORITIES_MAX), 0);
+	assert_int_equal(courier_start(&conf, &sock, &e), 0);
+	fd_close(&sock);
+	assert_true(wait(NULL) > 0);
+	assert_int_equal(ftruncate(fd, AUTHORITIES_MAX + 1), 0);
+	assert_int_equal(courier_start(&conf, &sock, &e), -1);
+	assert_non_null(strstr(e.text, path));
+	assert_non_null(strstr(e.text, ": larger than 16777216 bytes"));
+	assert_int_equal(unsetenv("SSL_CERT_FILE"), 0);
+	assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -349,6 +377,7 @@ int main(void)
 		                                end_cancel),
 		cmocka_unit_test_setup_teardown(a_courier_that_is_gone, begin_cancel, end_cancel),
 		cmocka_unit_test(one_descriptor_comes_with_a_request),
+		cmocka_unit_test(authorities_are_bounded),
 		cmocka_unit_test_setup_teardown(nothing_is_sent_elsewhere, begin_cancel,
 		                                end_cancel),
 	};
