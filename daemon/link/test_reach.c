@@ -1,6 +1,8 @@
 /* Servers that are not what they should be: libpq hears why, and they hear no password. */
 #include "daemon/link/test_far.h"
 
+#include "common/authorities.h"
+
 #include <openssl/err.h>
 #include <pthread.h>
 #include <signal.h>
@@ -440,6 +442,25 @@ static void starts_that_fail(void **state)
 	assert_int_equal(waitpid(-1, NULL, 0), -1); /* nothing goes on */
 }
 
+/* A certificate, and then nothing that counts; with one byte more nothing starts. */
+static void authorities_are_bounded(void **state)
+{
+	char many[64], dir[64];
+	const struct link_conf conf = { "localhost", 5432, many, 5, CONFINE_KILL };
+	int sock;
+
+	(void)state;
+	assert_int_equal(mkdir(path_of("bounded", dir), 0700), 0);
+	write_pem(path_of("many.pem", many), ours.cert, NULL);
+	assert_int_equal(truncate(many, AUTHORITIES_MAX), 0);
+	assert_ok(link_start(&conf, dir, &sock, &e));
+	fd_close(&sock);
+	assert_true(wait(NULL) > 0);
+	assert_int_equal(truncate(many, AUTHORITIES_MAX + 1), 0);
+	assert_code(link_start(&conf, dir, &sock, &e), EFBIG);
+	assert_non_null(strstr(e.text, "many.pem: larger than 16777216 bytes"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -451,6 +472,7 @@ int main(void)
 		cmocka_unit_test(nobody_is_there),
 		cmocka_unit_test(silence_has_an_end),
 		cmocka_unit_test(starts_that_fail),
+		cmocka_unit_test(authorities_are_bounded),
 	};
 	int failed;
 
