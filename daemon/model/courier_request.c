@@ -1,6 +1,7 @@
 #include "daemon/model/courier_request.h"
 
 #include "common/fd.h"
+#include "common/sanitizer.h"
 #include "daemon/model/fault.h"
 #include "daemon/model/prompt.h"
 
@@ -381,17 +382,19 @@ static void set_transfer(struct courier_request *r)
 		abort();
 }
 
-/* The directory has one link for each thread, and two of its own. */
+/* The directory has one link for each thread, which the loop is one of, and two of its own. */
 static bool too_many_threads(void)
 {
 	struct stat st;
 
-	return stat("/proc/self/task", &st) == 0 && st.st_nlink > COURIER_THREADS_MAX + 3;
+	return stat("/proc/self/task", &st) == 0 &&
+	       st.st_nlink >= 3 + SANITIZER_OWN_THREADS + COURIER_THREADS_MAX;
 }
 
 static void start(struct courier_request *r)
 {
 	const struct courier *c = r->courier;
+	int running;
 
 	redact_init(&r->redact, r->ask.to == COURIER_TO_MODEL ? c->keys[r->ask.place]
 	                                                      : c->mcp_keys[r->ask.place]);
@@ -409,6 +412,8 @@ static void start(struct courier_request *r)
 	if (curl_multi_add_handle(c->multi, r->easy) != CURLM_OK)
 		abort();
 	r->state = COURIER_RUNNING;
+	/* Its look-up begins now, so that it counts for who comes next. */
+	(void)curl_multi_perform(c->multi, &running);
 }
 
 /* -- from the server -------------------------------------------------------------------------- */

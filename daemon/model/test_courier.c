@@ -12,11 +12,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -249,8 +254,41 @@ static void a_courier_that_is_gone(void **state)
 	fd_close(&ends[0]);
 }
 
+/* What it says is taken by pieces, none of which is longer than there is room for. */
+static void pieces_are_bounded(void **state)
+{
+	static char body[COURIER_PIECE_MAX + 1];
+	const struct courier_wait w = { &cancel, clock_mono_ms() + GENEROUS_MS };
+	auto_free struct courier_reply *reply = malloc(sizeof(*reply));
+	struct err e = ERR_INIT;
+	int ends[2];
+
+	(void)state;
+	assert_non_null(reply);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	assert_true(say(ends[1], COURIER_BODY, body, COURIER_PIECE_MAX));
+	assert_int_equal(courier_next(ends[0], &w, reply, &e), 0);
+	assert_int_equal(reply->piece.len, COURIER_PIECE_MAX);
+	assert_true(say(ends[1], COURIER_BODY, body, COURIER_PIECE_MAX + 1));
+	assert_int_equal(courier_next(ends[0], &w, reply, &e), -1);
+	assert_int_equal(e.code, MODEL_FAILED);
+	fd_close(&ends[1]);
+	fd_close(&ends[0]);
+}
+
 /* -- the courier itself ---------------------------------------------------------------------------
  */
+
+static int start_courier(const struct courier_conf *conf)
+{
+	struct err e = ERR_INIT;
+	int sock = -1;
+
+	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	if (courier_start(conf, &sock, &e) < 0)
+		fail_msg("%s", e.text);
+	return sock;
+}
 
 static void send_two(int sock, int first, int second)
 {
@@ -270,13 +308,9 @@ static bool is_closed(int fd)
 static void one_descriptor_comes_with_a_request(void **state)
 {
 	const struct courier_conf conf = { .mode = CONFINE_ENFORCE };
-	struct err e = ERR_INIT;
-	int first[2], second[2], sock;
+	int first[2], second[2], sock = start_courier(&conf);
 
 	(void)state;
-	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-	if (courier_start(&conf, &sock, &e) < 0)
-		fail_msg("%s", e.text);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, first), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, second), 0);
 	send_two(sock, first[1], second[1]);
@@ -321,20 +355,23 @@ static void nothing_is_sent_elsewhere(void **state)
 	const struct courier_ask good = {
 		.len = 2, .to = COURIER_TO_MCP, .session = "a", .version = "1"
 	};
-	struct courier_ask endless = good;
-	struct err e = ERR_INIT;
-	int sock;
+	struct courier_ask longest = good, endless;
+	int sock = start_courier(&conf);
 
 	(void)state;
-	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-	if (courier_start(&conf, &sock, &e) < 0)
-		fail_msg("%s", e.text);
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
 		if (!is_refused(sock, &bad[i]))
 			fail_msg("taken: %zu", i);
-	memset(endless.session, 'a', sizeof(endless.session));
-	assert_true(is_refused(sock, &endless));
 	assert_false(is_refused(sock, &good));
+	memset(longest.session, 'a', COURIER_SESSION_MAX);
+	memset(longest.version, '1', COURIER_VERSION_MAX);
+	assert_false(is_refused(sock, &longest));
+	endless = longest;
+	endless.session[COURIER_SESSION_MAX] = 'a';
+	assert_true(is_refused(sock, &endless));
+	endless = longest;
+	endless.version[COURIER_VERSION_MAX] = '1';
+	assert_true(is_refused(sock, &endless));
 	fd_close(&sock);
 	assert_true(wait(NULL) > 0);
 }
@@ -350,10 +387,9 @@ static void authorities_are_bounded(void **state)
 	int sock;
 
 	(void)state;
-	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
 	assert_int_equal(setenv("SSL_CERT_FILE", path, 1), 0);
 	assert_int_equal(ftruncate(fd, AUTHORITIES_MAX), 0);
-	assert_int_equal(courier_start(&conf, &sock, &e), 0);
+	sock = start_courier(&conf);
 	fd_close(&sock);
 	assert_true(wait(NULL) > 0);
 	assert_int_equal(ftruncate(fd, AUTHORITIES_MAX + 1), 0);
@@ -362,6 +398,131 @@ static void authorities_are_bounded(void **state)
 	assert_non_null(strstr(e.text, ": larger than 16777216 bytes"));
 	assert_int_equal(unsetenv("SSL_CERT_FILE"), 0);
 	assert_int_equal(unlink(path), 0);
+}
+
+/* -- as many as there may be ----------------------------------------------------------------------
+ */
+
+/* A request that has not said yet what it wants. */
+static int take_place(int sock)
+{
+	int ends[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	assert_int_equal(fdmsg_send(sock, "x", 1, &ends[1], 1, 0), 1);
+	fd_close(&ends[1]);
+	return ends[0];
+}
+
+/* What is let in is tried, and fails otherwise. */
+static void requests_are_bounded(void **state)
+{
+	static struct endpoint place = { .url = "http://127.0.0.1:9/", .local = true, .port = 9 };
+	const struct courier_conf conf = { .mcp = &place, .mcp_count = 1, .mode = CONFINE_ENFORCE };
+	const struct courier_ask ask = { .len = 2, .to = COURIER_TO_MCP };
+	int sock, places[COURIER_REQUESTS_MAX];
+	struct rlimit old, most;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	most = (struct rlimit){ old.rlim_max, old.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &most), 0);
+	sock = start_courier(&conf);
+	for (int i = 0; i < COURIER_REQUESTS_MAX - 1; i++)
+		places[i] = take_place(sock);
+	assert_false(is_refused(sock, &ask));
+	places[COURIER_REQUESTS_MAX - 1] = take_place(sock);
+	assert_true(is_refused(sock, &ask));
+	for (int i = 0; i < COURIER_REQUESTS_MAX; i++)
+		fd_close(&places[i]);
+	fd_close(&sock);
+	assert_true(wait(NULL) > 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+}
+
+/* Seen by the courier and the test. */
+struct looks {
+	atomic_int begun;
+	atomic_int courier; /* its process id */
+};
+
+static struct looks *looks;
+
+/* In place of glibc's, with its names: it never answers. */
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *req,
+                struct addrinfo **pai)
+{
+	(void)name, (void)service, (void)req, (void)pai;
+	atomic_store(&looks->courier, getpid());
+	atomic_fetch_add(&looks->begun, 1);
+	for (;;)
+		(void)poll(NULL, 0, -1);
+}
+
+static void await_looks(int wanted)
+{
+	uint64_t deadline = clock_mono_ms() + GENEROUS_MS;
+
+	while (atomic_load(&looks->begun) < wanted && clock_mono_ms() < deadline)
+		(void)poll(NULL, 0, 1);
+	assert_int_equal(atomic_load(&looks->begun), wanted);
+}
+
+static void ask_at(int fd)
+{
+	const struct courier_ask ask = { .len = 2, .to = COURIER_TO_MCP };
+
+	assert_int_equal(send(fd, &ask, sizeof(ask), MSG_NOSIGNAL), sizeof(ask));
+	assert_int_equal(send(fd, "{}", 2, MSG_NOSIGNAL), 2);
+}
+
+static void expect_too_many(int fd)
+{
+	const struct courier_wait w = { &cancel, clock_mono_ms() + GENEROUS_MS };
+	auto_free struct courier_reply *reply = malloc(sizeof(*reply));
+	struct err e = ERR_INIT;
+
+	assert_non_null(reply);
+	assert_int_equal(courier_next(fd, &w, reply, &e), 0);
+	assert_int_equal(reply->piece.kind, COURIER_END);
+	assert_int_equal(reply->end.code, MODEL_UNREACHABLE);
+	assert_non_null(strstr(reply->end.text, "too many wait for it"));
+}
+
+/* One more than there may be, and all but the first at once: the courier is held meanwhile. */
+static void look_ups_are_bounded(void **state)
+{
+	static struct endpoint place = { .url = "http://nobody.example:9/", .port = 9 };
+	const struct courier_conf conf = { .mcp = &place, .mcp_count = 1, .mode = CONFINE_ENFORCE };
+	const struct courier_ask nowhere = { .place = 1, .len = 2, .to = COURIER_TO_MCP };
+	struct pollfd p[COURIER_THREADS_MAX + 1];
+	int sock, told = 0;
+
+	(void)state;
+	looks = mmap(NULL, sizeof(*looks), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+	             0);
+	assert_ptr_not_equal(looks, MAP_FAILED);
+	sock = start_courier(&conf);
+	for (size_t i = 0; i < ARRAY_LEN(p); i++)
+		p[i] = (struct pollfd){ .fd = take_place(sock), .events = POLLIN };
+	assert_true(is_refused(sock, &nowhere)); /* so it has all of them */
+	ask_at(p[0].fd);
+	await_looks(1);
+	assert_int_equal(kill(atomic_load(&looks->courier), SIGSTOP), 0);
+	for (size_t i = 1; i < ARRAY_LEN(p); i++)
+		ask_at(p[i].fd);
+	assert_int_equal(kill(atomic_load(&looks->courier), SIGCONT), 0);
+	await_looks(COURIER_THREADS_MAX);
+	assert_int_equal(poll(p, ARRAY_LEN(p), GENEROUS_MS), 1);
+	while (!p[told].revents)
+		told++;
+	expect_too_many(p[told].fd);
+	assert_int_equal(atomic_load(&looks->begun), COURIER_THREADS_MAX);
+	for (size_t i = 0; i < ARRAY_LEN(p); i++)
+		fd_close(&p[i].fd);
+	fd_close(&sock);
+	assert_true(wait(NULL) > 0);
+	assert_int_equal(munmap(looks, sizeof(*looks)), 0);
 }
 
 int main(void)
@@ -376,10 +537,13 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_courier_that_takes_nothing, begin_cancel,
 		                                end_cancel),
 		cmocka_unit_test_setup_teardown(a_courier_that_is_gone, begin_cancel, end_cancel),
+		cmocka_unit_test_setup_teardown(pieces_are_bounded, begin_cancel, end_cancel),
 		cmocka_unit_test(one_descriptor_comes_with_a_request),
 		cmocka_unit_test(authorities_are_bounded),
 		cmocka_unit_test_setup_teardown(nothing_is_sent_elsewhere, begin_cancel,
 		                                end_cancel),
+		cmocka_unit_test_setup_teardown(requests_are_bounded, begin_cancel, end_cancel),
+		cmocka_unit_test_setup_teardown(look_ups_are_bounded, begin_cancel, end_cancel),
 	};
 
 	log_setup("test", LOG_ERROR);
