@@ -198,24 +198,32 @@ static void what_is_no_answer(void **state)
 	no_answer(STOP_END, true, "", 0);
 }
 
-static void an_answer_is_bounded(void **state)
+/* An item's text, arguments, and what goes back of reasoning. */
+static void an_item_is_bounded(void **state)
 {
-	static char block[1 << 16];
-	struct item_list list = { NULL, 0 };
-	struct err e = ERR_INIT;
-	struct answer a;
+	static const enum said_kind kinds[] = { SAID_TEXT, SAID_REASONING, SAID_REASONING_END,
+		                                SAID_ARGUMENTS };
+	static char block[ANSWER_ITEM_MAX + 2];
 
 	(void)state;
-	memset(block, 'x', sizeof(block) - 1);
-	answer_init(&a, 0);
-	say(&a, SAID_CALL, 0, "shell");
-	for (size_t n = 0; n <= ANSWER_ITEM_MAX; n += sizeof(block) - 1)
-		say(&a, SAID_ARGUMENTS, 0, block);
-	stop(&a, STOP_CALLS);
-	assert_int_equal(answer_items(&a, ORIGIN, &list, &e), -1);
-	assert_int_equal(e.code, MODEL_FAILED);
-	assert_int_equal(list.count, 0);
-	answer_release(&a);
+	memset(block, 'x', ANSWER_ITEM_MAX);
+	for (size_t i = 0; i < 2 * ARRAY_LEN(kinds); i++) {
+		struct item_list list = { NULL, 0 };
+		struct err e = ERR_INIT;
+		struct answer a;
+		bool more = i % 2;
+
+		block[ANSWER_ITEM_MAX] = more ? 'x' : '\0';
+		answer_init(&a, 0);
+		say(&a, SAID_CALL, 0, "shell");
+		say(&a, kinds[i / 2], 0, block);
+		stop(&a, STOP_CALLS);
+		assert_int_equal(answer_items(&a, ORIGIN, &list, &e), more ? -1 : 0);
+		assert_int_equal(e.code, more ? MODEL_FAILED : 0);
+		assert_int_equal(list.count > 0, !more);
+		item_list_release(&list);
+		answer_release(&a);
+	}
 }
 
 /* Everything that is stored counts, also what nobody reads. */
@@ -249,7 +257,7 @@ int main(void)
 		cmocka_unit_test(what_was_shown_is_kept),
 		cmocka_unit_test(what_is_kept_is_bounded),
 		cmocka_unit_test(what_is_no_answer),
-		cmocka_unit_test(an_answer_is_bounded),
+		cmocka_unit_test(an_item_is_bounded),
 		cmocka_unit_test(all_of_it_counts),
 	};
 

@@ -9,7 +9,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/utf8.h"
-#include "daemon/model/reader.h"
+#include "daemon/model/reader_format.h"
 #include "daemon/model/sse.h"
 
 #include <errno.h>
@@ -284,6 +284,48 @@ static void an_event_of_many_lines_is_bounded(void **state)
 	assert_int_equal(bytes, 0);
 }
 
+/* Reasoning that grows by deltas of that kind to so many bytes. */
+static void think(struct buf *script, const char *kind, size_t len)
+{
+	static char piece[65536];
+
+	memset(piece, 'x', sizeof(piece));
+	buf_reset(script);
+	buf_adds(script, "data: {\"type\":\"content_block_start\",\"index\":0,"
+	                 "\"content_block\":{\"type\":\"thinking\"}}\n\n");
+	for (size_t at = 0; at < len; at += sizeof(piece)) {
+		size_t n = len - at < sizeof(piece) ? len - at : sizeof(piece);
+
+		buf_addf(script,
+		         "data: {\"type\":\"content_block_delta\",\"index\":0,"
+		         "\"delta\":{\"type\":\"%s_delta\",\"%s\":\"%.*s\"}}\n\n",
+		         kind, kind, (int)n, piece);
+	}
+	buf_adds(script, "data: {\"type\":\"content_block_stop\",\"index\":0}\n\n"
+	                 "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":"
+	                 "\"end_turn\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n");
+}
+
+static void reasoning_is_bounded(void **state)
+{
+	static const char *const kinds[] = { "thinking", "signature" };
+	auto_buf struct buf log = BUF_INIT(2 * READER_THOUGHT_MAX);
+	auto_buf struct buf script = BUF_INIT(2 * READER_THOUGHT_MAX);
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		for (size_t more = 0; more < 2; more++) {
+			struct script s = { .dialect = DIALECT_MESSAGES };
+
+			think(&script, kinds[i], READER_THOUGHT_MAX + more);
+			s.data = script.data;
+			s.len = script.len;
+			play(&s, s.len, s.len, &log);
+			assert_int_equal(!strstr(log.data, "stop end\n"), more);
+			assert_int_equal(!!strstr(log.data, "fault malformed: "), more);
+		}
+}
+
 /* A stream of comments says nothing, and ends all the same. */
 static void an_answer_is_bounded(void **state)
 {
@@ -423,6 +465,7 @@ int main(void)
 		cmocka_unit_test(calls_are_bounded),
 		cmocka_unit_test(a_line_is_bounded),
 		cmocka_unit_test(an_event_of_many_lines_is_bounded),
+		cmocka_unit_test(reasoning_is_bounded),
 		cmocka_unit_test(an_answer_is_bounded),
 		cmocka_unit_test(errors_are_told_apart),
 		cmocka_unit_test(what_is_the_operators_is_not_told),
