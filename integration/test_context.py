@@ -295,6 +295,22 @@ def test_without_a_summary_the_oldest_is_left_out(client, provider):
     assert "is left out here" in now[0] and "second x" in now[0] and len(now) == 2
 
 
+@pytest.mark.parametrize("more", (0, 1))
+def test_the_longest_summary_and_one_byte_more(client, provider, more):
+    session = client.session(model="small-chat-completions")
+    for name in ("first", "second"):
+        client.run(session, f"{name} {LONG}")
+    choices = {"delta": {"content": "s" * (65536 + more)}}, {"delta": {}, "finish_reason": "stop"}
+    said = "".join(f"data: {json.dumps({'choices': [c]})}\n\n" for c in choices)
+    provider.will(Say(200, said, kind="text/event-stream"), "text")
+    outcome = client.watch(session, f"third {LONG[:9000]}")
+    assert outcome.status == "completed", outcome.error
+    kinds = [k for _, k, _ in outcome.events if k.startswith("context.")]
+    assert kinds == ["context.summary.started",
+                     "context.summary.failed" if more else "context.summary.completed"]
+    assert ("s" * 65536 in user_texts(provider.requests[-1])[0]) != more
+
+
 def test_a_summary_is_cancelled(client, provider):
     session = client.session(model="small-responses")
     for name in ("first", "second"):

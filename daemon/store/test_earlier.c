@@ -209,6 +209,28 @@ static void what_is_covered_is_not_read(void **state)
 	assert_ok(session_delete(store, &acme, &s.id, &e));
 }
 
+static void summaries_are_bounded(void **state)
+{
+	const struct turn_step usage = { .input_tokens = 1 };
+	const struct session session = new_session(&acme);
+	struct uuid now = put_turn(&session, "now");
+	struct summary s = { .turn = now, .len = SUMMARY_MAX + 1, .created_ms = 1000 }, got;
+
+	(void)state;
+	s.text = calloc(1, SUMMARY_MAX + 1);
+	assert_non_null(s.text);
+	memset(s.text, 's', SUMMARY_MAX + 1);
+	assert_ok(turn_mark_running(store, &acme, &now, 1000, &e));
+	assert_code(summary_add(store, &acme, &now, &s, &usage, &e), STORE_CONFLICT);
+	s.len = SUMMARY_MAX;
+	assert_ok(summary_add(store, &acme, &now, &s, &usage, &e));
+	summary_release(&s);
+	assert_ok(summary_get(store, &acme, &now, &got, &e));
+	assert_int_equal(got.len, SUMMARY_MAX);
+	summary_release(&got);
+	end_turn(&now, TURN_COMPLETED);
+}
+
 static void a_fork_has_the_summaries_of_what_it_copied(void **state)
 {
 	const struct session s = new_session(&acme);
@@ -242,6 +264,7 @@ int main(void)
 		cmocka_unit_test(the_newest_within_the_bound),
 		cmocka_unit_test(a_fork_has_what_it_copied),
 		cmocka_unit_test(what_is_covered_is_not_read),
+		cmocka_unit_test(summaries_are_bounded),
 		cmocka_unit_test(a_fork_has_the_summaries_of_what_it_copied),
 		cmocka_unit_test(closes_the_store),
 	};
