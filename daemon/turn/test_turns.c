@@ -1,5 +1,7 @@
 #include "daemon/turn/test_world.h"
 
+#include "daemon/turn/context.h"
+
 static char scratch[] = "/tmp/ct-XXXXXX"; /* files by which commands and tests tell each other */
 
 static void in_scratch(char ret[256], const char *fmt, ...) printf_like(2, 3);
@@ -85,6 +87,43 @@ static void a_transcript_is_read_once(void **state)
 	wait_state(&tenant, &id, TURN_COMPLETED);
 	assert_result(&tenant, &id, "original\n");
 	end();
+}
+
+static struct uuid put_turn(const struct uuid *tenant, const struct session *s, size_t len)
+{
+	struct turn t = { .id = uuid_new(), .session = s->id, .created_ms = clock_wall_ms() };
+	auto_buf struct buf input = BUF_INIT(len);
+	bool existing;
+
+	memset(buf_extend(&input, len), 'x', len);
+	t.input = buf_take(&input);
+	assert_ok(turn_insert(store, tenant, &t, &existing, &e));
+	turn_release(&t);
+	return t.id;
+}
+
+/* One earlier turn that is as long as may be looked at, and one that is a byte longer. */
+static void earlier_turns_are_bounded(void **state)
+{
+	const struct model model = { .context_window = 1 };
+	const struct turn_end failed = { .state = TURN_FAILED, .now_ms = 1000 };
+	const struct uuid tenant = new_tenant();
+
+	(void)state;
+	for (size_t more = 0; more < 2; more++) {
+		const struct session s = session_here(&tenant);
+		const size_t len = CONTEXT_BYTES_MAX - EARLIER_ITEM_BYTES + more;
+		struct uuid before = put_turn(&tenant, &s, len), now;
+		struct context c = { .known = false };
+
+		assert_ok(turn_finish(store, &tenant, &before, &failed, &e));
+		now = put_turn(&tenant, &s, 1);
+		assert_ok(context_read(&c, &model, store, &tenant, &now, &e));
+		assert_int_equal(c.earlier.turn_count, !more);
+		assert_int_equal(c.earlier.cut, more);
+		context_release(&c);
+		assert_ok(turn_finish(store, &tenant, &now, &failed, &e));
+	}
 }
 
 /* -- admission ------------------------------------------------------------------------------ */
@@ -487,6 +526,7 @@ int main(void)
 		cmocka_unit_test(opens_the_store),
 		cmocka_unit_test(text_comes_back),
 		cmocka_unit_test(a_transcript_is_read_once),
+		cmocka_unit_test(earlier_turns_are_bounded),
 		cmocka_unit_test(queues_have_bounds),
 		cmocka_unit_test(input_bytes_have_bounds),
 		cmocka_unit_test(tenants_take_turns),
