@@ -387,21 +387,40 @@ static void turn_goes_through_its_states(void **state)
 	assert_code(turn_mark_running(store, &acme, &id, 1, &e), STORE_CONFLICT);
 }
 
-static void long_error_is_cut_between_characters(void **state)
+/* What is no character counts as the one in its place, which has three bytes. */
+static void errors_are_cut_between_characters(void **state)
 {
-	struct session s = new_session(&acme);
-	struct uuid id = new_turn(&acme, &s);
-	char error[2000] = "x";
-	const struct turn_end end = { TURN_FAILED, "internal_error", error, 1 };
-	struct turn t;
+	static const struct {
+		const char *first;
+		int zeros;
+		const char *last;
+		size_t kept;
+	} cases[] = {
+		{ "", TURN_ERROR_MAX - 1, "x", TURN_ERROR_MAX },
+		{ "", TURN_ERROR_MAX, "x", TURN_ERROR_MAX },
+		{ "", TURN_ERROR_MAX - 2, "\xc3\xa4", TURN_ERROR_MAX },
+		{ "", TURN_ERROR_MAX - 1, "\xc3\xa4", TURN_ERROR_MAX - 1 },
+		{ "", TURN_ERROR_MAX - 3, "\xf0\x9f\x98\x80", TURN_ERROR_MAX - 3 },
+		{ "", TURN_ERROR_MAX - 1, "\xff", TURN_ERROR_MAX - 1 },
+		{ "\xff", TURN_ERROR_MAX - 3, "", TURN_ERROR_MAX },
+		{ "\xff", TURN_ERROR_MAX - 2, "", TURN_ERROR_MAX },
+	};
+	const struct session s = new_session(&acme);
 
 	(void)state;
-	for (size_t i = 1; i + 2 < sizeof(error); i += 2)
-		memcpy(error + i, "\xc3\xa4", 3);
-	assert_ok(turn_finish(store, &acme, &id, &end, &e));
-	assert_ok(turn_get(store, &acme, &id, &t, &e));
-	assert_int_equal(strlen(t.error), 501 - 2);
-	turn_release(&t);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		char error[TURN_ERROR_MAX + 8];
+		const struct turn_end end = { TURN_FAILED, "model_failed", error, 1000 };
+		struct uuid id = new_turn(&acme, &s);
+		struct turn t;
+
+		(void)snprintf(error, sizeof(error), "%s%0*d%s", cases[i].first, cases[i].zeros, 0,
+		               cases[i].last);
+		assert_ok(turn_finish(store, &acme, &id, &end, &e));
+		assert_ok(turn_get(store, &acme, &id, &t, &e));
+		assert_int_equal(strlen(t.error), cases[i].kept);
+		turn_release(&t);
+	}
 }
 
 struct race {
@@ -814,7 +833,7 @@ int main(void)
 		cmocka_unit_test(turn_needs_a_session_that_is_free),
 		cmocka_unit_test(client_request_is_idempotent),
 		cmocka_unit_test(turn_goes_through_its_states),
-		cmocka_unit_test(long_error_is_cut_between_characters),
+		cmocka_unit_test(errors_are_cut_between_characters),
 		cmocka_unit_test(races_have_one_winner),
 		cmocka_unit_test(items_keep_every_byte),
 		cmocka_unit_test(reasoning_comes_back_as_it_came),

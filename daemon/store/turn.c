@@ -485,8 +485,10 @@ static int finish(struct pg *pg, void *ctx, struct err *e)
 static void fit_error(const char *error, char ret[TURN_ERROR_MAX + 1])
 {
 	auto_buf struct buf text = BUF_INIT(3 * (size_t)TURN_ERROR_MAX);
-	size_t len = error ? strnlen(error, TURN_ERROR_MAX) : 0;
+	size_t len = error ? strnlen(error, TURN_ERROR_MAX + 1) : 0;
 
+	if (len > TURN_ERROR_MAX)
+		len = utf8_whole(error, TURN_ERROR_MAX);
 	(void)utf8_repair(error, len, &text);
 	len = text.len > TURN_ERROR_MAX ? TURN_ERROR_MAX : text.len;
 	len = utf8_whole(text.data, len);
