@@ -100,6 +100,7 @@ INTERNAL = {
     "TOOL_RESULT_MAX": "room for what is cut or picked before",
     "PREPARED_MAX": "of our own statements",
     "PG_PARAMS_MAX": "of our own statements",
+    "SETUP_ERROR_MAX": "room for TOLD_MAX and for our own words, as the compiler checks",
     "SUMMARY_MAX": "ANSWER_BYTES of a summary, which refuses before it",
     "AGENT_DETAIL_MAX": "room for the characters that are shown of a step",
     "EARLIER_ITEM_BYTES": "what an item counts; no bound",

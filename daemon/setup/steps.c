@@ -31,6 +31,10 @@
 #define SAID_MAX   ((size_t)2000) /* bytes kept of what a step says at its end */
 #define TOLD_MAX   400            /* bytes of it in an error */
 
+_Static_assert(TOLD_MAX <= SETUP_ERROR_MAX &&
+                       sizeof(((struct err *)0)->text) <= SETUP_ERROR_MAX + 1,
+               "what fail() is given is never cut");
+
 #define EXIT_IN_THE_WAY 21
 #define EXIT_NO_REF     22
 

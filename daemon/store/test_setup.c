@@ -106,6 +106,17 @@ static void is_tried_again_after_a_failure(void **state)
 	fail_setup(&s.id);
 }
 
+static void keeps_the_longest_error(void **state)
+{
+	struct session s = session_with(&acme, NULL);
+	struct setup end = { .state = SETUP_FAILED, .code = "clone_failed" };
+
+	(void)state;
+	memset(end.error, 'x', SETUP_ERROR_MAX);
+	assert_ok(setup_finish(store, &acme, &s.id, &end, &e));
+	assert_string_equal(setup_of(&s.id).error, end.error);
+}
+
 /* Or nobody would look for it after a restart. */
 static void keeps_its_tenant_marked(void **state)
 {
@@ -161,6 +172,7 @@ int main(void)
 		cmocka_unit_test(opens_the_store),
 		cmocka_unit_test(goes_its_way),
 		cmocka_unit_test(is_tried_again_after_a_failure),
+		cmocka_unit_test(keeps_the_longest_error),
 		cmocka_unit_test(keeps_its_tenant_marked),
 		cmocka_unit_test(belongs_to_one_session),
 		cmocka_unit_test(is_made_once),
