@@ -7,7 +7,7 @@
 #   make tsan      the same tests against a daemon built with ThreadSanitizer
 #   make asan-short, tsan-short   all unit tests of these, and a way through every folder
 #   make check-vm  install it in virtual machines with systemd, and test it there
-#   make check-vm-long  the same with the tests that take long
+#   make check-vm-short, check-vm-long  the same with the most telling tests, and with all
 #   make check-chaos  break one thing after the other under load (ROUNDS=100, SEED=N)
 #   make soak      mixed load for MINUTES=30: what grows, and what gets slower (SEED=N)
 #   make fuzz      every reader of foreign bytes against SECONDS=20 of invented ones
@@ -51,7 +51,7 @@ warn := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-st
 harden := -fstack-protector-strong -fstack-clash-protection -fcf-protection \
 	-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
 # These install what is missing first, a compiler too, and then call make again.
-front := prepare demo run check asan asan-short tsan tsan-short bench cov lint check-vm check-vm-long check-chaos soak fuzz
+front := prepare demo run check asan asan-short tsan tsan-short bench cov lint check-vm check-vm-short check-vm-long check-chaos soak fuzz
 building := $(filter-out $(front) clean format unit,$(or $(MAKECMDGOALS),all))
 ifeq ($(findstring clang,$(if $(building),$(shell $(CC) --version))),)
 warn += -Wjump-misses-init -Wlogical-op -Wduplicated-cond -Wduplicated-branches
@@ -247,9 +247,9 @@ install: all ; $QDESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install $B
 check-vm:
 	$Qscripts/prepare all --vm
 	$Qscripts/check-vm
-check-vm-long:
+check-vm-short check-vm-long:
 	$Qscripts/prepare all --vm
-	$Qscripts/check-vm --long
+	$Qscripts/check-vm --$(@:check-vm-%=%)
 
 clean: ; rm -rf $(BUILD)
 FORCE:

@@ -71,6 +71,7 @@ def begin(client):
     return turn
 
 
+@pytest.mark.short
 def test_a_killed_runner_leaves_nothing(service, acme, globex):
     """Not even until the tenant comes back; and the neighbour's sandbox is not touched."""
     turn, other = begin(acme), begin(globex)
@@ -90,9 +91,11 @@ def kill_all(service):
 
 VICTIMS = {"the launcher": lambda s: s.launcher().kill(), "the server": lambda s: s.server().kill(),
            "systemctl kill": kill_all}
+SHORT = "the launcher"
 
 
-@pytest.mark.parametrize("name", VICTIMS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.short) if name == SHORT else
+                                  name for name in VICTIMS])
 def test_a_kill_leaves_nothing_and_the_service_comes_back(service, acme, name):
     run("systemctl", "reset-failed", "cloister.service", check=False)
     done = acme.run(acme.session(), "$ echo committed")

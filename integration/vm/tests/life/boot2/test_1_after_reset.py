@@ -1,9 +1,13 @@
 """After a reset of the machine in the middle of work."""
 
+import pytest
+
 import reset
 from client import TERMINAL
 from service import UNIT, run
 from world import eventually
+
+pytestmark = pytest.mark.short
 
 
 def test_the_service_came_up_by_itself(installed):

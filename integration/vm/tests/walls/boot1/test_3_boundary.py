@@ -131,6 +131,7 @@ def test_limits_and_places(place):
     assert not os.path.exists(leaf(sandbox))
 
 
+@pytest.mark.short
 def test_memory(place):
     """A hog ends its own sandbox, as a whole and with the reason; its neighbour goes on."""
     other = place.sandbox(memory=512 * MIB).start()
@@ -171,6 +172,7 @@ def test_what_is_kept_in_memory_is_bounded(place):
     assert sandbox.stop() == 0
 
 
+@pytest.mark.short
 def test_processes(place):
     """The tenant's own limit is felt inside; the backstop around it ends the sandbox."""
     sandbox = place.sandbox(processes=32).start()
@@ -186,6 +188,7 @@ def test_processes(place):
     assert "needed more tasks of the host than its 32 processes account for" in sandbox.reason()
 
 
+@pytest.mark.short
 def test_cpu(place):
     sandbox = place.sandbox(cpus=50).start()
     sandbox.begin(shell="while :; do :; done & while :; do :; done")
