@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define POLICY_CELLS_MAX 16384 /* as many as EGRESS_ALLOW_MAX entries apart have at most */
+#define POLICY_CELLS_MAX 16384 /* more than EGRESS_ALLOW_MAX entries that lie apart have */
 
 /* Addresses, and the TCP and UDP ports of them that may be reached. */
 struct policy_cell {
