@@ -189,20 +189,34 @@ static void log_holds_no_data_and_is_bounded(void **state)
 static void cluster_names_what_is_wrong(void **state)
 {
 	struct cluster other;
-	char deep[120];
 
 	(void)state;
 	assert_code(cluster_start(&other, state_dir, "/nonexistent", CLUSTER_CONNECTIONS, &e),
 	            ENOENT);
 	assert_non_null(strstr(e.text, "install PostgreSQL"));
-	memset(deep, 'd', sizeof(deep) - 1);
-	deep[0] = '/';
-	deep[sizeof(deep) - 1] = '\0';
-	assert_code(cluster_start(&other, deep, postgres_bin, CLUSTER_CONNECTIONS, &e),
-	            ENAMETOOLONG);
-	assert_non_null(strstr(e.text, "use a shorter one"));
 	assert_code(cluster_start(&other, "/proc", postgres_bin, CLUSTER_CONNECTIONS, &e), ENOENT);
 	assert_non_null(strstr(e.text, "must be writable"));
+}
+
+static void state_directory_is_bounded(void **state)
+{
+	const size_t most = CLUSTER_SOCKET_DIR_MAX - strlen("/pg/run");
+	char dir[] = "/tmp/cl-XXXXXX", deep[CLUSTER_SOCKET_DIR_MAX];
+	struct cluster other;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(deep, sizeof(deep), "%s/%0*d", dir, (int)(most - sizeof(dir)), 0);
+	assert_int_equal(strlen(deep), most);
+	assert_int_equal(mkdir(deep, 0700), 0);
+	assert_ok(cluster_start(&other, deep, postgres_bin, CLUSTER_CONNECTIONS, &e));
+	assert_ok(cluster_stop(&other, &e));
+	memcpy(deep + most, "0", 2);
+	assert_code(cluster_start(&other, deep, postgres_bin, CLUSTER_CONNECTIONS, &e),
+	            ENAMETOOLONG);
+	assert_non_null(strstr(e.text, "is longer than 73 bytes"));
+	assert_non_null(strstr(e.text, "use a shorter one"));
+	assert_int_equal(remove_tree_at(dir), 0);
 }
 
 static void other_major_version_is_refused(void **state)
@@ -283,6 +297,7 @@ int main(void)
 		cmocka_unit_test(cluster_ends_with_its_launcher),
 		cmocka_unit_test(log_holds_no_data_and_is_bounded),
 		cmocka_unit_test(cluster_names_what_is_wrong),
+		cmocka_unit_test(state_directory_is_bounded),
 		cmocka_unit_test(other_major_version_is_refused),
 		cmocka_unit_test(no_cluster_is_made_after_an_upgrade_that_was_broken_off),
 		cmocka_unit_test(closes_the_store),

@@ -2,6 +2,7 @@
 #include "daemon/link/test_far.h"
 
 #include "common/authorities.h"
+#include "daemon/link/database.h"
 
 #include <openssl/err.h>
 #include <pthread.h>
@@ -461,6 +462,28 @@ static void authorities_are_bounded(void **state)
 	assert_non_null(strstr(e.text, "many.pem: larger than 16777216 bytes"));
 }
 
+/* The socket lies below it. */
+static void the_state_directory_is_bounded(void **state)
+{
+	const size_t most = CLUSTER_SOCKET_DIR_MAX - strlen("/db");
+	struct database_url url = { .host = "localhost", .port = 5432 };
+	char deep[CLUSTER_SOCKET_DIR_MAX];
+	struct database d = { &url, deep, 5, CONFINE_KILL, -1, -1, "" };
+
+	(void)state;
+	memcpy(url.ca_file, ours_path, sizeof(ours_path));
+	(void)snprintf(deep, sizeof(deep), "%s/%0*d", state_dir, (int)(most - sizeof(state_dir)),
+	               0);
+	assert_int_equal(strlen(deep), most);
+	assert_int_equal(mkdir(deep, 0700), 0);
+	assert_ok(database_link(&d, &e));
+	database_release(&d);
+	assert_true(wait(NULL) > 0);
+	memcpy(deep + most, "0", 2);
+	assert_code(database_link(&d, &e), ENAMETOOLONG);
+	assert_non_null(strstr(e.text, "is longer than 77 bytes"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -473,6 +496,7 @@ int main(void)
 		cmocka_unit_test(silence_has_an_end),
 		cmocka_unit_test(starts_that_fail),
 		cmocka_unit_test(authorities_are_bounded),
+		cmocka_unit_test(the_state_directory_is_bounded),
 	};
 	int failed;
 
