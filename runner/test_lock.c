@@ -124,6 +124,35 @@ static void test_recycled_number_is_spared(void **state)
 	lock_release(&l);
 }
 
+/* At the bound it is read; past it nobody is ended by half of it, and the sandbox does not start.
+ */
+static void record_of(size_t len)
+{
+	int fd = open(at("/processes"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	while (len-- > 0)
+		assert_int_equal(write(fd, "\n", 1), 1);
+	(void)close(fd);
+}
+
+static void test_long_record_is_refused(void **state)
+{
+	struct lock l = LOCK_INIT;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(lock_take(base, &tenant, &l, &e), 0);
+	abandon(&l);
+	record_of(4096);
+	assert_int_equal(lock_take(base, &tenant, &l, &e), 0);
+	abandon(&l);
+	record_of(4097);
+	assert_int_equal(lock_take(base, &tenant, &l, &e), -1);
+	assert_non_null(strstr(e.text, "read the record of the previous runner"));
+	assert_int_equal(access(at("/processes"), F_OK), 0);
+}
+
 static void test_places_of_others(void **state)
 {
 	struct lock l = LOCK_INIT;
@@ -173,6 +202,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_successor_ends_what_is_left, make_base,
 		                                remove_base),
 		cmocka_unit_test_setup_teardown(test_recycled_number_is_spared, make_base,
+		                                remove_base),
+		cmocka_unit_test_setup_teardown(test_long_record_is_refused, make_base,
 		                                remove_base),
 		cmocka_unit_test_setup_teardown(test_places_of_others, make_base, remove_base),
 		cmocka_unit_test(test_start_time),

@@ -211,23 +211,45 @@ static void test_extra_chain_does_not_verify(void **state)
 
 /* What no kernel does: every message of a kind lacks an attribute, or is one of another kind. */
 static struct spoilt {
-	int message; /* 0 = nothing is spoilt */
-	uint16_t attribute;
-	int becomes; /* where no attribute is named */
+	int message;           /* 0 = nothing is spoilt */
+	uint16_t attribute[5]; /* from the outermost; 0 ends them */
+	enum {
+		ANOTHERS,
+		SHORTER,
+		OTHER_KIND,
+		NOTHING,
+		TWICE
+	} becomes;
+	int kind; /* of OTHER_KIND */
 } spoilt;
+
+#define KIND(message) ((uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | (message)))
+
+static void spoil_attribute(struct nlattr *a, const char *end, const uint16_t *path)
+{
+	for (; mnl_attr_ok(a, (int)(end - (char *)a)); a = mnl_attr_next(a)) {
+		if (mnl_attr_get_type(a) != path[0])
+			continue;
+		if (path[1])
+			spoil_attribute(mnl_attr_get_payload(a), (char *)a + a->nla_len, path + 1);
+		else if (spoilt.becomes == SHORTER)
+			a->nla_len--;
+		else
+			a->nla_type = 0x3fff; /* nobody's */
+	}
+}
 
 static void spoil(struct nlmsghdr *m)
 {
-	struct nlattr *a = mnl_nlmsg_get_payload_offset(m, sizeof(struct nfgenmsg));
-	const char *end = mnl_nlmsg_get_payload_tail(m);
-
-	if (m->nlmsg_type != (NFNL_SUBSYS_NFTABLES << 8 | spoilt.message))
+	if (m->nlmsg_type != KIND(spoilt.message))
 		return;
-	if (!spoilt.attribute)
-		m->nlmsg_type = (uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | spoilt.becomes);
-	for (; mnl_attr_ok(a, (int)(end - (char *)a)); a = mnl_attr_next(a))
-		if (mnl_attr_get_type(a) == spoilt.attribute)
-			a->nla_type = 0x3fff; /* nobody's */
+	if (spoilt.becomes == OTHER_KIND)
+		m->nlmsg_type = KIND(spoilt.kind);
+	if (spoilt.becomes == NOTHING)
+		m->nlmsg_type = NLMSG_NOOP;
+	if (spoilt.attribute[0])
+		spoil_attribute(mnl_nlmsg_get_payload_offset(m, sizeof(struct nfgenmsg)),
+		                mnl_nlmsg_get_payload_tail(m), spoilt.attribute);
 }
 
 /* Between the runner and its library. */
@@ -241,6 +263,11 @@ ssize_t mnl_socket_recvfrom(const struct mnl_socket *nl, void *buf, size_t siz)
 	*(void **)&real = dlsym(RTLD_NEXT, "mnl_socket_recvfrom");
 	n = real(nl, buf, siz);
 	left = (int)n;
+	if (n > 0 && spoilt.becomes == TWICE && m->nlmsg_type == KIND(spoilt.message)) {
+		assert_true((size_t)n * 2 <= siz);
+		memcpy((char *)buf + n, buf, (size_t)n);
+		return n * 2;
+	}
 	for (; spoilt.message && mnl_nlmsg_ok(m, left); m = mnl_nlmsg_next(m, &left))
 		spoil(m);
 	return n;
@@ -258,15 +285,17 @@ static void forget_rest(const struct nl *nl)
 static void test_what_is_spoilt_does_not_verify(void **state)
 {
 	static const struct spoilt cases[] = {
-		{ NFT_MSG_NEWCHAIN, NFTA_CHAIN_NAME, 0 },
-		{ NFT_MSG_NEWCHAIN, NFTA_CHAIN_HOOK, 0 },
-		{ NFT_MSG_NEWCHAIN, NFTA_CHAIN_POLICY, 0 },
-		{ NFT_MSG_NEWCHAIN, 0, NFT_MSG_DELCHAIN },
-		{ NFT_MSG_NEWRULE, NFTA_RULE_CHAIN, 0 },
-		{ NFT_MSG_NEWRULE, NFTA_RULE_EXPRESSIONS, 0 },
-		{ NFT_MSG_NEWRULE, 0, NFT_MSG_DELRULE },
-		{ NFT_MSG_NEWSETELEM, NFTA_SET_ELEM_LIST_ELEMENTS, 0 },
-		{ NFT_MSG_NEWSETELEM, 0, NFT_MSG_DELSETELEM },
+		{ NFT_MSG_NEWCHAIN, { NFTA_CHAIN_NAME } },
+		{ NFT_MSG_NEWCHAIN, { NFTA_CHAIN_HOOK } },
+		{ NFT_MSG_NEWCHAIN, { NFTA_CHAIN_POLICY } },
+		{ NFT_MSG_NEWCHAIN, { 0 }, OTHER_KIND, NFT_MSG_DELCHAIN },
+		{ NFT_MSG_NEWCHAIN, { 0 }, NOTHING },
+		{ NFT_MSG_NEWRULE, { NFTA_RULE_CHAIN } },
+		{ NFT_MSG_NEWRULE, { NFTA_RULE_EXPRESSIONS } },
+		{ NFT_MSG_NEWRULE, { 0 }, OTHER_KIND, NFT_MSG_DELRULE },
+		{ NFT_MSG_NEWSETELEM, { NFTA_SET_ELEM_LIST_ELEMENTS } },
+		{ NFT_MSG_NEWSETELEM, { 0 }, OTHER_KIND, NFT_MSG_DELSETELEM },
+		{ NFT_MSG_NEWSETELEM, { 0 }, NOTHING },
 	};
 	struct err e = ERR_INIT;
 
@@ -276,8 +305,54 @@ static void test_what_is_spoilt_does_not_verify(void **state)
 			fail_msg("case %zu", i);
 		forget_rest(*state);
 	}
-	spoilt.message = 0;
+	spoilt = (struct spoilt){ 0 };
 	assert_int_equal(nft_verify(*state, &policy, &e), 0);
+}
+
+static void expect_refused(struct nl *nl, struct spoilt how, const char *why)
+{
+	struct err e = ERR_INIT;
+
+	spoilt = how;
+	assert_int_equal(nft_verify(nl, &policy, &e), -1);
+	spoilt = (struct spoilt){ 0 };
+	if (!strstr(e.text, why))
+		fail_msg("%s", e.text);
+	assert_int_equal(nft_verify(nl, &policy, &e), 0);
+}
+
+static void test_missing_rules_do_not_verify(void **state)
+{
+	expect_refused(*state, (struct spoilt){ NFT_MSG_NEWRULE, { 0 }, NOTHING },
+	               "a rule of chain refuse is missing");
+}
+
+#define ELEMENT NFTA_SET_ELEM_LIST_ELEMENTS, NFTA_LIST_ELEM
+
+/* Keys of no length, of another one, and more of them than any policy has. */
+static void test_malformed_elements_do_not_verify(void **state)
+{
+	expect_refused(*state,
+	               (struct spoilt){ NFT_MSG_NEWSETELEM, { ELEMENT, NFTA_SET_ELEM_KEY } },
+	               "the set ");
+	expect_refused(*state,
+	               (struct spoilt){ NFT_MSG_NEWSETELEM,
+	                                { ELEMENT, NFTA_SET_ELEM_KEY, NFTA_DATA_VALUE },
+	                                SHORTER },
+	               "the set ");
+	expect_refused(*state, (struct spoilt){ NFT_MSG_NEWSETELEM, { 0 }, TWICE }, "the set ");
+}
+
+static void test_malformed_endpoints_do_not_verify(void **state)
+{
+	expect_refused(*state,
+	               (struct spoilt){ NFT_MSG_NEWSETELEM, { ELEMENT, NFTA_SET_ELEM_KEY_END } },
+	               "the set endpoints");
+	expect_refused(*state,
+	               (struct spoilt){ NFT_MSG_NEWSETELEM,
+	                                { ELEMENT, NFTA_SET_ELEM_KEY_END, NFTA_DATA_VALUE },
+	                                SHORTER },
+	               "the set endpoints");
 }
 
 /* One bad word, and nothing of the transaction is there. */
@@ -353,6 +428,13 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_extra_rule_does_not_verify, load, release),
 		cmocka_unit_test_setup_teardown(test_extra_chain_does_not_verify, load, release),
 		cmocka_unit_test_setup_teardown(test_what_is_spoilt_does_not_verify, load, release),
+		cmocka_unit_test_setup_teardown(test_missing_rules_do_not_verify, load, release),
+		cmocka_unit_test_setup_teardown(test_malformed_elements_do_not_verify, load,
+		                                release),
+		cmocka_unit_test_setup_teardown(test_malformed_elements_do_not_verify, load_largest,
+		                                release_all),
+		cmocka_unit_test_setup_teardown(test_malformed_endpoints_do_not_verify, load_listed,
+		                                release_all),
 		cmocka_unit_test_setup_teardown(test_transaction_is_whole, load, release),
 		cmocka_unit_test_setup_teardown(test_new_local_address_is_seen, load, release),
 		cmocka_unit_test_setup_teardown(test_overflow_of_the_watch, load, release),
