@@ -179,9 +179,12 @@ class World(demo.Stage):
             time.sleep(0.02)
 
     def close(self):
-        for daemon in list(self.daemons):
-            with contextlib.suppress(Exception):
-                daemon.kill()
+        with contextlib.ExitStack() as ends:
+            ends.callback(self.remove)
+            for daemon in self.daemons:
+                ends.callback(daemon.kill)
+
+    def remove(self):
         subprocess.run(["umount", "--lazy", self.directory or "/nowhere"], check=False,
                        stderr=subprocess.DEVNULL)
         self.clean()
