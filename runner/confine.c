@@ -7,6 +7,7 @@
 #include "runner/confine.h"
 
 #include "common/fd.h"
+#include "common/log.h"
 #include "common/sanitizer_calls.h"
 
 #include <errno.h>
@@ -226,5 +227,9 @@ int confine_self(const struct confine *c, struct err *e)
 {
 	if (confine_files(c, e) < 0 || confine_calls(c, e) < 0)
 		return err_wrap(e, "confine the runner");
+	if (SANITIZED)
+		log_warn("runner, sanitizer build, not for use: more system calls are allowed, "
+		         "ptrace(2) and a clone(2) that shares its memory too, and its own "
+		         "/proc may be read");
 	return 0;
 }

@@ -312,6 +312,35 @@ static void test_refused(void **state)
 	assert_int_equal(kill(other, 0), 0);
 }
 
+static int say_nothing(void)
+{
+	return 0;
+}
+
+/* Once, and never in a build for use. */
+static void test_sanitizer_is_said(void **state)
+{
+	static const char said[] = "runner, sanitizer build, not for use: ";
+	auto_free char *text = NULL;
+	struct err e = ERR_INIT;
+	int times = 0;
+	int ends[2], kept_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+	size_t len;
+
+	(void)state;
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	assert_int_equal(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+	fd_close(&ends[1]);
+	assert_int_equal(fate(CONFINE_ENFORCE, say_nothing), 0);
+	assert_int_equal(dup2(kept_stderr, STDERR_FILENO), STDERR_FILENO);
+	fd_close(&kept_stderr);
+	assert_int_equal(fd_read_all(ends[0], 4096, &text, &len, &e), 0);
+	fd_close(&ends[0]);
+	for (const char *p = text; (p = strstr(p, said)); p++)
+		times++;
+	assert_int_equal(times, SANITIZED ? 1 : 0);
+}
+
 /* What the search for leaks does, in builds that have it; of whom: Landlock. */
 static void test_as_a_debugger(void **state)
 {
@@ -433,6 +462,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_deadly, make_all, remove_all),
 		cmocka_unit_test_setup_teardown(test_refused, make_all, remove_all),
 		cmocka_unit_test_setup_teardown(test_as_a_debugger, make_all, remove_all),
+		cmocka_unit_test_setup_teardown(test_sanitizer_is_said, make_all, remove_all),
 		cmocka_unit_test_setup_teardown(test_clone3_does_not_exist, make_all, remove_all),
 		cmocka_unit_test_setup_teardown(test_files, make_all, remove_all),
 		cmocka_unit_test_setup_teardown(test_allowed, make_all, remove_all),

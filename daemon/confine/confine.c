@@ -50,6 +50,19 @@ int confine_process(struct err *e)
 	return 0;
 }
 
+/* What common/sanitizer_calls.h and allow_runtime() allow. */
+static void warn_of_sanitizer(const char *who)
+{
+	if (SANITIZED)
+		log_warn("%s, sanitizer build, not for use: more system calls are allowed%s, its "
+		         "own files and what is below /usr may be read%s",
+		         who,
+		         SANITIZED_ADDRESSES
+		                 ? ", ptrace(2) and a clone(2) that shares its memory too"
+		                 : "",
+		         SANITIZER_OWN_THREADS ? ", a thread of its own is not confined" : "");
+}
+
 static void describe(const struct confine_conf *conf, int abi)
 {
 	const char *mode = conf->mode == CONFINE_KILL ? "kill" : "enforce";
@@ -61,11 +74,7 @@ static void describe(const struct confine_conf *conf, int abi)
 	else
 		log_info("confined: seccomp (%s), Landlock version %d (files%s%s)", mode, abi,
 		         abi >= 4 ? ", TCP" : "", abi >= 6 ? ", signals" : "");
-	if (SANITIZED)
-		log_warn("sanitizer build, not for use: more system calls are allowed%s, its "
-		         "own files and what is below /usr may be read%s",
-		         SANITIZED_ADDRESSES ? ", ptrace(2) too" : "",
-		         SANITIZER_OWN_THREADS ? ", a thread of its own is not confined" : "");
+	warn_of_sanitizer("server");
 }
 
 int confine_self(const struct confine_conf *conf, struct err *e)
@@ -96,6 +105,7 @@ static int confine_outward(const char *who, const uint16_t *ports, size_t n, enu
 		return err_wrap(e, "confine the %s", who);
 	log_info("%s confined: seccomp (%s), Landlock version %d", who,
 	         mode == CONFINE_KILL ? "kill" : "enforce", abi);
+	warn_of_sanitizer(who);
 	return 0;
 }
 

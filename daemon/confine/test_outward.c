@@ -390,6 +390,42 @@ static int open_listener(uint16_t *ret_port)
 	return fd;
 }
 
+/* Once, as itself, and never in a build for use. */
+static void a_sanitizer_is_said(void **state)
+{
+	static const char *const who[] = { "courier, sanitizer build, not for use: ",
+		                           "link, sanitizer build, not for use: " };
+	static const enum walls walls[] = { COURIER, LINK };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(who); i++) {
+		auto_free char *text = NULL;
+		int times = 0;
+		struct err e = ERR_INIT;
+		int ends[2];
+		size_t len;
+		pid_t pid;
+
+		assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+		pid = fork();
+		assert_true(pid >= 0);
+		if (pid == 0) {
+			log_setup("test", LOG_INFO);
+			_exit(dup2(ends[1], STDERR_FILENO) < 0 ||
+			      prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+			      confine_as(walls[i]) < 0);
+		}
+		fd_close(&ends[1]);
+		assert_int_equal(fd_read_all(ends[0], 4096, &text, &len, &e), 0);
+		fd_close(&ends[0]);
+		assert_int_equal(child_outcome(pid), 0);
+		assert_non_null(strstr(text, " confined: seccomp"));
+		for (const char *p = text; (p = strstr(p, who[i])); p++)
+			times++;
+		assert_int_equal(times, SANITIZED ? 1 : 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -399,6 +435,7 @@ int main(void)
 		cmocka_unit_test(no_local_socket_is_reached),
 		cmocka_unit_test(what_it_needs),
 		cmocka_unit_test(what_one_of_them_needs),
+		cmocka_unit_test(a_sanitizer_is_said),
 	};
 	int failed = world_make(NULL);
 	auto_close int model = open_listener(&open_port);
