@@ -54,4 +54,36 @@ static inline void sanitizer_count_leaks(void)
 #endif
 }
 
+/*
+ * Before a process ends that takes its children along: they count as well, and are waited
+ * for, some seconds at most.
+ */
+#if SANITIZED_ADDRESSES
+void sanitizer_await_children(void);
+#else
+static inline void sanitizer_await_children(void)
+{
+}
+#endif
+
+/*
+ * A fault on purpose, so that a test can tell whether the report of each process is seen.  It is
+ * asked for in the environment, as "CLOISTER_FAULT=server=leak:1009 runner=leak:1013", where
+ * numbers tell reports apart; sanitizer_asked() is that variable, to be handed on, or NULL.
+ */
+#if SANITIZED
+void sanitizer_fault(const char *who);
+char *sanitizer_asked(void);
+#else
+static inline void sanitizer_fault(const char *who)
+{
+	(void)who;
+}
+
+static inline char *sanitizer_asked(void)
+{
+	return NULL;
+}
+#endif
+
 #endif

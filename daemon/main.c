@@ -13,6 +13,7 @@
  */
 #include "common/fd.h"
 #include "common/log.h"
+#include "common/sanitizer.h"
 #include "daemon/doctor/doctor.h"
 #include "daemon/launcher/control.h"
 #include "daemon/launcher/launcher.h"
@@ -276,6 +277,7 @@ static int serve(struct options *o)
 		                      o->metrics_token_file ? operator_digest : NULL,
 		                      o->database_url_file ? &database : NULL };
 	status = run(o, state, &declared, &e);
+	sanitizer_fault("launcher");
 	return status < 0 ? refuse(&e) : status;
 }
 

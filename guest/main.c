@@ -12,6 +12,7 @@
 #include "common/fd.h"
 #include "common/id.h"
 #include "common/log.h"
+#include "common/sanitizer.h"
 #include "guest/call.h"
 #include "guest/channel.h"
 #include "guest/fault.h"
@@ -197,6 +198,10 @@ static int stop(void)
 
 	calls_close();
 	spool_close();
+	if (SANITIZED) {
+		pool_close();
+		sanitizer_await_children();
+	}
 	if (getpid() == 1)
 		(void)kill(-1, SIGKILL);
 	else
@@ -205,6 +210,7 @@ static int stop(void)
 	channel_close();
 	source_close(&guest.children);
 	loop_close();
+	sanitizer_fault("guest");
 	return gone ? 0 : GUEST_EXIT_TREE;
 }
 

@@ -11,6 +11,7 @@
 
 #include "common/fd.h"
 #include "common/fdmsg.h"
+#include "common/sanitizer.h"
 #include "guest/job.h"
 #include "guest/tree.h"
 
@@ -296,6 +297,8 @@ static void serve(struct supervision *s)
 		return;
 	}
 	(void)tree_kill(s->child, &status, UINT64_MAX);
+	sanitizer_fault("exec");
+	sanitizer_count_leaks();
 	_exit(0);
 }
 
@@ -308,8 +311,9 @@ static void set_up(struct supervision *s, const struct rlimit *files)
 	for (int sig = 1; sig < NSIG; sig++)
 		(void)signal(sig, SIG_DFL);
 	fd_close_from(3, &s->sock, 1);
-	if (dup2(STDIN_FILENO, STDERR_FILENO) < 0 || setrlimit(RLIMIT_NOFILE, files) < 0 ||
-	    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 ||
+	/* Reports go where those of PID 1 go. */
+	if ((!SANITIZED && dup2(STDIN_FILENO, STDERR_FILENO) < 0) ||
+	    setrlimit(RLIMIT_NOFILE, files) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 ||
 	    prctl(PR_SET_NAME, "cloister-exec", 0, 0, 0) < 0)
 		_exit(1);
 	(void)sigemptyset(&child);

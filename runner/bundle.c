@@ -8,6 +8,7 @@
 
 #include "common/attr.h"
 #include "common/json.h"
+#include "common/sanitizer.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -106,13 +107,16 @@ static struct json *new_process(const struct limits *limits)
 	static const char *const argv[] = { BUNDLE_GUEST };
 	struct json *process = json_new_object();
 	struct json *user = json_new_object();
+	struct json *env = strings(environment, ARRAY_LEN(environment));
 
 	json_put_int(user, "uid", 0);
 	json_put_int(user, "gid", 0);
 	json_put_bool(process, "terminal", false);
 	json_put(process, "user", user);
 	json_put(process, "args", strings(argv, ARRAY_LEN(argv)));
-	json_put(process, "env", strings(environment, ARRAY_LEN(environment)));
+	if (sanitizer_asked())
+		json_push_str(env, sanitizer_asked());
+	json_put(process, "env", env);
 	json_put_str(process, "cwd", "/workspace");
 	json_put(process, "capabilities", new_capabilities());
 	json_put(process, "rlimits", new_rlimits(limits));

@@ -7,6 +7,7 @@
  * then it reads its arguments into a plan, checks itself, and only then acts.
  */
 #include "common/log.h"
+#include "common/sanitizer.h"
 #include "runner/probe.h"
 #include "runner/runner.h"
 #include "runner/self.h"
@@ -62,6 +63,7 @@ static int serve(const struct runner_args *args)
 		output_log_tail(&r.slirp_output);
 	}
 	runner_end(&r);
+	sanitizer_fault("runner");
 	return code == EXIT_ORDERLY ? EXIT_ORDERLY : refuse(&e, code);
 }
 

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/log.h"
+#include "common/sanitizer.h"
 #include "runner/box.h"
 #include "runner/local.h"
 #include "runner/nft.h"
@@ -26,10 +27,11 @@
 
 #define ROUTES_MS 20 /* changes of the host's routes are taken together for that long */
 
-#define LAST_WORD_MS 500 /* for the box to end, once its input has */
+/* With a sanitizer the guest counts what it has lost before it ends. */
+#define LAST_WORD_MS (SANITIZED ? 2000 : 500) /* for the box to end, once its input has */
 
-#define TERM_MS 1500 /* from SIGTERM to SIGKILL */
-#define KILL_MS 5000 /* from SIGKILL to giving up */
+#define TERM_MS (SANITIZED ? 6000 : 1500) /* from SIGTERM to SIGKILL */
+#define KILL_MS 5000                      /* from SIGKILL to giving up */
 
 enum source {
 	SOURCE_SIGNALS,

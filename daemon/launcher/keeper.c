@@ -51,6 +51,7 @@ static no_return void be_kept(struct keeper *k, pid_t keeper)
 	tell(k, "");
 	fd_close(&k->ready);
 	kept->work(kept->ctx);
+	sanitizer_fault(kept->who);
 	sanitizer_count_leaks();
 	/* Threads that look names up may go on for a while; nobody waits for them. */
 	_exit(0);
@@ -83,8 +84,12 @@ static no_return void keep(struct keeper *k)
 		int status = run_one(k);
 		char how[CHILD_END_SIZE];
 
-		if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		/* One that was asked for a fault would end of it again and again. */
+		if ((WIFEXITED(status) && WEXITSTATUS(status) == 0) || sanitizer_asked()) {
+			sanitizer_fault("keeper");
+			sanitizer_count_leaks();
 			_exit(0);
+		}
 		child_describe(status, how);
 		ms = clock_mono_ms() - began > STEADY_MS ? RESTART_MIN_MS : ms * 2;
 		ms = ms < RESTART_MAX_MS ? ms : RESTART_MAX_MS;

@@ -14,6 +14,7 @@
 
 struct kept {
 	const char *name; /* of the process, for people: "the process that ..." */
+	const char *who;  /* in one word, for sanitizer_fault() */
 	int fd;           /* a descriptor that each of them has beside its socket; -1 = none */
 	/* In a process of its own: get ready, give powers up. */
 	int (*begin)(void *ctx, int sock, struct err *e);

@@ -628,6 +628,8 @@ static no_return void become_server(struct launcher *l, int sock)
 	control_forget(&l->orders.control);
 	status = l->conf->server(l->conf->ctx, sock, l->cluster.socket_dir);
 	(void)fflush(NULL);
+	sanitizer_await_children();
+	sanitizer_fault("server");
 	sanitizer_count_leaks();
 	_exit(status);
 }

@@ -2,6 +2,7 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/sanitizer.h"
 #include "daemon/launcher/child.h"
 #include "daemon/launcher/state.h"
 
@@ -122,7 +123,7 @@ static void execute(const char *program, const char *const *argv)
 		const char *const *in;
 		char *const *out;
 	} args = { .in = argv };
-	char *const environment[] = { NULL };
+	char *const environment[] = { sanitizer_asked(), NULL };
 
 	(void)execve(program, args.out, environment);
 }

@@ -9,14 +9,16 @@
 #define DAEMON_LAUNCHER_RUNNER_LOG_H
 
 #include "common/id.h"
+#include "common/sanitizer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define RUNNER_LOG_LINE   1024 /* bytes of a line that are kept */
-#define RUNNER_LOG_BURST  50   /* lines at once */
-#define RUNNER_LOG_RATE   5    /* lines a second after those */
+#define RUNNER_LOG_LINE 1024 /* bytes of a line that are kept */
+/* Lines at once; reports of a sanitizer are long, and none may be lost. */
+#define RUNNER_LOG_BURST  (SANITIZED_ADDRESSES ? 300 : 50)
+#define RUNNER_LOG_RATE   5 /* lines a second after those */
 #define RUNNER_LOG_REASON 256
 
 struct runner_log {

@@ -320,8 +320,8 @@ static void test_flood_of_log_is_bounded(void **state)
 	for (const char *p = text; (p = strstr(p, "runner: ")); p++)
 		lines++;
 	assert_true(lines >= RUNNER_LOG_BURST);
-	assert_true(lines < 200);
-	assert_true(strlen(text) < 262144);
+	assert_true(lines < RUNNER_LOG_BURST + 150);
+	assert_true(strlen(text) < 524288);
 	assert_non_null(strstr(text, "lines left out here"));
 	stop(w);
 }

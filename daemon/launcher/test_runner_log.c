@@ -186,7 +186,7 @@ static void test_rate_never_saves_more_than_a_burst(void **state)
 {
 	struct runner_log *l = *state;
 
-	for (int i = 0; i < 200; i++)
+	for (int i = 0; i < RUNNER_LOG_BURST + 150; i++)
 		feed(l, "line\n", UINT64_C(1000000000));
 	assert_int_equal(count("runner: line\n"), RUNNER_LOG_BURST);
 }

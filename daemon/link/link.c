@@ -271,6 +271,7 @@ int link_start(const struct link_conf *conf, const char *socket_dir, int *ret_so
 		          .lock = PTHREAD_MUTEX_INITIALIZER,
 		          .freed = PTHREAD_COND_INITIALIZER };
 	struct kept kept = { .name = "the process that speaks to the database",
+		             .who = "link",
 		             .begin = begin,
 		             .work = work,
 		             .ctx = &l };

@@ -222,6 +222,7 @@ int courier_start(const struct courier_conf *conf, int *ret_sock, struct err *e)
 {
 	auto_free struct post *p = calloc(1, sizeof(*p));
 	const struct kept kept = { .name = "the process that speaks to providers",
+		                   .who = "courier",
 		                   .fd = -1,
 		                   .begin = begin,
 		                   .work = work,
