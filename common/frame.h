@@ -17,6 +17,7 @@
 #define FRAME_HEADER_SIZE 13
 #define FRAME_DATA_MAX    65536  /* bytes in a data frame */
 #define FRAME_CONTROL_MAX 262144 /* bytes in a control frame */
+#define FRAME_VALUES_MAX  1024   /* values in what a guest says at once; see json_too_many() */
 #define FRAME_WINDOW      262144 /* credit a data direction of a call starts with, bytes */
 #define FRAME_CALLS_MAX   256    /* calls open at once on one sandbox */
 

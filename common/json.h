@@ -40,12 +40,11 @@ enum json_type {
 int json_check(const char *text, size_t len, struct err *e) must_check;
 
 /*
- * Whether a text of somebody else's has more than JSON_VALUES_MAX values, counted about and
- * never too few: one of two bytes takes up to 800 when it is parsed.  What is long in an honest
- * text is strings.
+ * Whether a text of somebody else's has more than max values, counted about and never too few:
+ * one of two bytes takes up to 800 when it is parsed.  What is long in an honest text is strings.
  */
-#define JSON_VALUES_MAX 65536
-bool json_too_many(const char *text, size_t len);
+#define JSON_VALUES_MAX 65536 /* for texts that have no closer bound */
+bool json_too_many(const char *text, size_t len, size_t max);
 
 /* Check and parse.  The caller owns *ret and ends it with json_free(). */
 int json_parse(const char *text, size_t len, struct json **ret, struct err *e) must_check;

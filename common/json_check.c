@@ -447,12 +447,12 @@ int json_check(const char *text, size_t len, struct err *e)
 	return r;
 }
 
-bool json_too_many(const char *text, size_t len)
+bool json_too_many(const char *text, size_t len, size_t max)
 {
 	size_t n = 0;
 	bool quoted = false;
 
-	for (size_t i = 0; i < len && n <= JSON_VALUES_MAX; i++) {
+	for (size_t i = 0; i < len && n <= max; i++) {
 		if (quoted && text[i] == '\\')
 			i++;
 		else if (text[i] == '"')
@@ -460,5 +460,5 @@ bool json_too_many(const char *text, size_t len)
 		else if (!quoted)
 			n += text[i] == ',' || text[i] == ':' || text[i] == '[' || text[i] == '{';
 	}
-	return n > JSON_VALUES_MAX;
+	return n > max;
 }

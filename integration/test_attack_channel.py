@@ -144,6 +144,30 @@ def test_floods_of_what_is_allowed(stage):
         assert outcome.tool["totalBytes"] == 200000, "the daemon counts for itself"
 
 
+def peak_mib(pid):
+    """What a process has had of memory at most."""
+    with open(f"/proc/{pid}/status", encoding="utf-8") as f:
+        return int(re.search(r"VmHWM:\s+(\d+) kB", f.read())[1]) >> 10
+
+
+def test_results_of_nothing_but_values(stage):
+    """Each empty object would take 800 bytes; sixteen results at once are that many lies."""
+    plant(stage, """
+shake()
+calls = [started() for _ in range(16)]
+body = b'{"x":[' + b','.join([b'{}'] * 87378) + b']}'
+raw(b''.join(struct.pack('>IBQ', len(body), EXIT, c) + body for c in calls))
+""")
+    server = stage.daemon.server().pid
+    before, logged = peak_mib(server), len(stage.daemon.log())
+    reads = "\n".join(['@read_file {"path": "lie"}'] * 4)
+    turns = [stage.mallory.start(stage.mallory.session(), reads) for _ in range(4)]
+    for turn in turns:
+        stage.mallory.wait(turn, 30)
+    assert peak_mib(server) - before < 64
+    assert "more than 1024 values" in said(stage.daemon.log()[logged:])[0]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_noise(stage, seed):
     """Frames that are right but for a few bits, and then anything."""

@@ -101,7 +101,7 @@ bool api_body(const struct http_request *req, struct http_response *res,
 		return false;
 	if (req->body_len == 0)
 		*ret_doc = json_new_object();
-	else if (json_too_many(req->body, req->body_len)) {
+	else if (json_too_many(req->body, req->body_len, JSON_VALUES_MAX)) {
 		http_error(req, res, 400, "invalid_json", "more than %d values", JSON_VALUES_MAX);
 		return false;
 	} else if (json_parse(req->body, req->body_len, ret_doc, &e)) {

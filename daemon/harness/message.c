@@ -25,8 +25,8 @@ const char *message_type_name(enum message_type type)
 
 static int parse(const char *line, size_t len, struct message *m)
 {
-	if (json_too_many(line, len))
-		return err_set(&m->why, EINVAL, "more than %d values", JSON_VALUES_MAX);
+	if (json_too_many(line, len, HARNESS_VALUES_MAX))
+		return err_set(&m->why, EINVAL, "more than %d values", HARNESS_VALUES_MAX);
 	if (json_parse(line, len, &m->doc, &m->why))
 		return -1;
 	if (json_type(m->doc) != JSON_OBJECT)

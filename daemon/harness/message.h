@@ -18,8 +18,9 @@
 #include <stdint.h>
 
 #define HARNESS_PROTOCOL   1
-#define HARNESS_RUN_ID_MAX 64 /* bytes */
-#define HARNESS_OP_ID_LEN  12 /* hex digits */
+#define HARNESS_RUN_ID_MAX 64    /* bytes */
+#define HARNESS_VALUES_MAX 16384 /* of a line; see json_too_many() */
+#define HARNESS_OP_ID_LEN  12    /* hex digits */
 
 enum message_type {
 	MESSAGE_MALFORMED, /* no JSON object with a type, or a field of a wrong type */

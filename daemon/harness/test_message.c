@@ -140,17 +140,17 @@ static void test_values_bound(void **state)
 	(void)state;
 	/* Colons, commas and brackets are counted, of which seven are not in the list. */
 	buf_adds(&b, "{\"type\":\"notify\",\"kind\":\"k\",\"data\":[0");
-	for (size_t i = 0; i < JSON_VALUES_MAX - 7; i++)
+	for (size_t i = 0; i < HARNESS_VALUES_MAX - 7; i++)
 		buf_adds(&b, ",0");
 	buf_adds(&b, "]}");
 	assert_int_equal(read_line(b.data), MESSAGE_NOTIFY);
 	buf_truncate(&b, b.len - 2);
 	buf_adds(&b, ",0]}");
 	assert_int_equal(read_line(b.data), MESSAGE_MALFORMED);
-	assert_non_null(strstr(m.why.text, "65536 values"));
+	assert_non_null(strstr(m.why.text, "16384 values"));
 	buf_reset(&b);
 	buf_adds(&b, "{\"type\":\"delta\",\"text\":\"\\\"");
-	for (size_t i = 0; i < (size_t)2 * JSON_VALUES_MAX; i++)
+	for (size_t i = 0; i < (size_t)2 * HARNESS_VALUES_MAX; i++)
 		buf_adds(&b, ",[{");
 	buf_adds(&b, "\"}");
 	assert_int_equal(read_line(b.data), MESSAGE_DELTA);

@@ -118,7 +118,7 @@ int rpc_read(const char *text, size_t len, int64_t id, enum rpc_kind *ret_kind, 
 	const char *version;
 	int rc;
 
-	if (json_too_many(text, len))
+	if (json_too_many(text, len, JSON_VALUES_MAX))
 		return err_set(e, MCP_TOO_LARGE, "the server's answer has more than %d values",
 		               JSON_VALUES_MAX);
 	if (json_parse(text, len, &message, &cause))

@@ -149,7 +149,7 @@ static bool has_many_values(const struct answer *a)
 {
 	for (size_t i = 0; i < a->part_count; i++)
 		if (a->parts[i].kind == ITEM_TOOL_CALL &&
-		    json_too_many(a->parts[i].text.data, a->parts[i].text.len))
+		    json_too_many(a->parts[i].text.data, a->parts[i].text.len, JSON_VALUES_MAX))
 			return true;
 	return false;
 }

@@ -119,6 +119,9 @@ static int add_named(struct item_list *list, struct span line, struct err *e)
 	(void)snprintf(tool, sizeof(tool), "%.*s",
 	               (int)(name.len < 64 ? name.len : utf8_whole(name.at, 64)), name.at);
 	line = trim(line);
+	if (json_too_many(line.at, line.len, JSON_VALUES_MAX))
+		return err_set(e, MODEL_FAILED, "a tool call with more than %d values",
+		               JSON_VALUES_MAX);
 	buf_add(&body, line.at, line.len);
 	return add_body(list, ITEM_TOOL_CALL, tool, &body, e);
 }

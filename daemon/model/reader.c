@@ -235,7 +235,7 @@ static int take_event(void *ctx, const char *type, const char *data, size_t len,
 		return 0;
 	if (len == 6 && memcmp(data, "[DONE]", 6) == 0)
 		return reader_finish(s, e);
-	if (json_too_many(data, len))
+	if (json_too_many(data, len, JSON_VALUES_MAX))
 		return reader_malformed(e, "an event has too many values");
 	if (json_parse(data, len, &event, &cause) < 0)
 		return reader_malformed(e, cause.text);

@@ -131,6 +131,28 @@ static void a_prefix_alone_is_text(void **state)
 	}
 }
 
+/* Colons, commas and brackets are counted, of which three come before the list's second value. */
+static void values_of_a_call_are_bounded(void **state)
+{
+	auto_buf struct buf input = BUF_INIT((size_t)4 * JSON_VALUES_MAX);
+	auto_buf struct buf text = BUF_INIT(1000);
+	struct model_answer answer;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	buf_adds(&input, "@write_file {\"a\":[0");
+	for (size_t i = 0; i < JSON_VALUES_MAX - 3; i++)
+		buf_adds(&input, ",0");
+	buf_adds(&input, "]}");
+	assert_int_equal(respond(input.data, NULL, &text, &answer, &e), 0);
+	item_list_release(&answer.items);
+	buf_truncate(&input, input.len - 2);
+	buf_adds(&input, ",0]}");
+	assert_int_equal(respond(input.data, NULL, &text, &answer, &e), -1);
+	assert_int_equal(e.code, MODEL_FAILED);
+	assert_non_null(strstr(e.text, "more than 65536 values"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -138,6 +160,7 @@ int main(void)
 		cmocka_unit_test(lines_become_calls_in_order),
 		cmocka_unit_test(the_last_result_is_the_answer),
 		cmocka_unit_test(calls_are_bounded),
+		cmocka_unit_test(values_of_a_call_are_bounded),
 		cmocka_unit_test(a_prefix_alone_is_text),
 	};
 

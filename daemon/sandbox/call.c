@@ -648,13 +648,20 @@ static int take_loss(const struct call *c, const struct call_plan *plan, struct 
 	return err_set(e, SANDBOX_LOST, "the sandbox ended during the call");
 }
 
+int call_parse(const char *text, size_t len, struct json **ret, struct err *e)
+{
+	if (json_too_many(text, len, FRAME_VALUES_MAX))
+		return err_set(e, EPROTO, "JSON with more than %d values", FRAME_VALUES_MAX);
+	return json_parse(text, len, ret, e);
+}
+
 int call_result(struct call *c, const struct call_plan *plan, struct call_exit *ret, struct err *e)
 {
 	struct json_faults faults = { .count = 0 };
 
 	if (c->state == CALL_LOST)
 		return take_loss(c, plan, e);
-	if (json_parse(c->exit.data ? c->exit.data : "", c->exit.len, &ret->doc, e) < 0)
+	if (call_parse(c->exit.data ? c->exit.data : "", c->exit.len, &ret->doc, e) < 0)
 		return call_lie(c, e->text, e);
 	if (json_get(ret->doc, "error"))
 		return take_error(c, plan, ret->doc, e);

@@ -122,6 +122,9 @@ static inline void call_exit_release(struct call_exit *x)
 	json_free(&x->doc);
 }
 
+/* json_parse() for a text of the guest's, which the daemon keeps small whatever it is. */
+int call_parse(const char *text, size_t len, struct json **ret, struct err *e) must_check;
+
 /*
  * Read the EXIT of a call.  One that is an error gives -1 with the code of sandbox.h.
  * One that breaks the protocol ends the sandbox: -1 with SANDBOX_LOST.

@@ -177,7 +177,7 @@ static int check_line(const struct buf *line, struct err *e)
 	struct json_faults faults = { .count = 0 };
 	auto_json struct json *doc = NULL;
 
-	if (json_parse(line->data ? line->data : "", line->len, &doc, e) < 0)
+	if (call_parse(line->data ? line->data : "", line->len, &doc, e) < 0)
 		return err_wrap(e, "entry of a directory");
 	if (!json_fields(doc, "", fields, ARRAY_LEN(fields), v, &faults))
 		return err_set(e, EPROTO, "entry of a directory: %s", faults.first.text);

@@ -86,7 +86,7 @@ static int check_ready(const struct frame *f, struct err *e)
 	if (f->call != 0 || f->len > READY_MAX)
 		return err_set(e, EPROTO, "READY of call %llu with %zu bytes",
 		               (unsigned long long)f->call, f->len);
-	if (json_parse(f->payload, f->len, &doc, e) < 0)
+	if (call_parse(f->payload, f->len, &doc, e) < 0)
 		return err_wrap(e, "READY");
 	if (!json_fields(doc, "", fields, ARRAY_LEN(fields), values, &faults))
 		return err_set(e, EPROTO, "READY: %s", faults.first.text);

@@ -217,6 +217,35 @@ static void tell_other_stream(struct guest *g, uint64_t call)
 	                  "{\"reason\":\"exited\",\"code\":0,\"stdoutBytes\":0,\"stderrBytes\":3}");
 }
 
+/* Empty objects take most: each has a table. */
+static void tell_values(struct guest *g, uint64_t call, size_t n)
+{
+	struct buf b = BUF_INIT(FRAME_CONTROL_MAX);
+
+	/* Colons, commas and brackets are counted, of which four come before the objects. */
+	buf_adds(&b, "{\"x\":[0,0");
+	for (size_t i = 4; i + 2 <= n; i += 2)
+		buf_adds(&b, ",{}");
+	buf_adds(&b, n % 2 ? ",0]}" : "]}");
+	guest_say(g, FRAME_EXIT, call, b.data, b.len);
+	buf_release(&b);
+}
+
+static void tell_values_at_the_bound(struct guest *g, uint64_t call)
+{
+	tell_values(g, call, FRAME_VALUES_MAX);
+}
+
+static void tell_values_past_it(struct guest *g, uint64_t call)
+{
+	tell_values(g, call, FRAME_VALUES_MAX + 1);
+}
+
+static void tell_nothing_but_values(struct guest *g, uint64_t call)
+{
+	tell_values(g, call, (size_t)FRAME_CONTROL_MAX / 3 * 2 - 10);
+}
+
 #define COUNTS ",\"stdoutBytes\":0,\"stderrBytes\":0"
 
 static const struct lie lies[] = {
@@ -251,6 +280,9 @@ static const struct lie lies[] = {
 	{ "no JSON", FRAME_EXIT, "exit 0", NULL, "line 1" },
 	{ "an array", FRAME_EXIT, "[]", NULL, "protocol error" },
 	{ "null", FRAME_EXIT, "null", NULL, "protocol error" },
+	{ "as many values as there may be", 0, NULL, tell_values_at_the_bound, "x: unknown field" },
+	{ "one value too many", 0, NULL, tell_values_past_it, "more than 1024 values" },
+	{ "nothing but values", 0, NULL, tell_nothing_but_values, "more than 1024 values" },
 	{ "duplicate key", FRAME_EXIT, "{\"reason\":\"exited\",\"code\":1,\"code\":0" COUNTS "}",
 	  NULL, "duplicate key" },
 	{ "unknown field", FRAME_EXIT, "{\"reason\":\"exited\",\"code\":0,\"x\":1" COUNTS "}", NULL,
@@ -628,6 +660,52 @@ static void test_file_lies(void **state)
 	}
 }
 
+/* -- the longest truth ----------------------------------------------------------------------- */
+
+#define ENDED                                                                                     \
+	"{\"id\":\"a\",\"command\":\"[{,:\",\"running\":false,\"total\":2,\"reason\":\"exited\"," \
+	"\"code\":0,\"signal\":9,\"message\":\"m\",\"stdoutBytes\":1,\"stderrBytes\":1,"          \
+	"\"survivors\":1}"
+
+/* As many commands as may be told of, each with every field that one can have. */
+static void behave_full(struct guest *g)
+{
+	struct buf b = BUF_INIT(FRAME_CONTROL_MAX);
+	uint64_t call;
+
+	guest_shake(g);
+	call = guest_next(g);
+	buf_adds(&b, "{\"commands\":[" ENDED);
+	for (int i = 1; i < 32; i++)
+		buf_adds(&b, "," ENDED);
+	buf_adds(&b, "]}");
+	guest_say(g, FRAME_EXIT, call, b.data, b.len);
+	guest_drain(g);
+	buf_release(&b);
+}
+
+static void count_command(void *ctx, const char *id, const char *name,
+                          const struct command_state *state)
+{
+	(void)id, (void)name, (void)state;
+	++*(int *)ctx;
+}
+
+static void test_the_longest_truth(void **state)
+{
+	struct err e = ERR_INIT;
+	int n = 0;
+
+	(void)state;
+	begin(behave_full);
+	assert_int_equal(sandbox_commands(&(struct sandbox_use){ boxes, &tenant, NULL },
+	                                  count_command, &n, &e),
+	                 0);
+	end();
+	assert_int_equal(n, 32);
+	assert_int_equal(faults_logged(), 0);
+}
+
 static void behave_long_line(struct guest *g)
 {
 	static char data[65536];
@@ -793,6 +871,7 @@ int main(void)
 		cmocka_unit_test(test_ready_with_an_id),
 		cmocka_unit_test(test_exit_twice),
 		cmocka_unit_test(test_file_lies),
+		cmocka_unit_test(test_the_longest_truth),
 		cmocka_unit_test(test_endless_line),
 		cmocka_unit_test(test_credit_for_unsent_input),
 		cmocka_unit_test(test_tiny_frames),
