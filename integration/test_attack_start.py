@@ -215,6 +215,21 @@ def test_work_in_the_background_keeps_a_sandbox(make_daemon):
     assert daemon.stop() == 0
 
 
+def test_a_guest_that_cannot_be_run(make_daemon):
+    """runsc makes a sandbox first, and says then that it cannot."""
+    daemon = make_daemon()
+    guest = f"{daemon.var}/guest"
+    write_file(guest, "no program\n", 0o755)
+    daemon.start(guest=guest)
+    client = daemon.client("acme")
+    outcome = client.run(client.session(), "$ true")
+    assert (outcome.status, outcome.error["code"]) == ("failed", "sandbox_unavailable")
+    said = "runsc could not start the sandbox: .*exec format error"
+    assert re.search(f"runner: {said}", daemon.log()), daemon.log()
+    assert "ended: exit status 2" in daemon.log()
+    assert daemon.stop() == 0
+
+
 @pytest.mark.parametrize("lines", [60, 20000])
 def test_a_start_that_fails_says_little(make_daemon, lines):
     """The last words in the operator's log, bounded; a name and no path for the tenant."""

@@ -103,9 +103,11 @@ static no_return void execute(const struct box_plan *plan)
 
 static int exit_code(int status)
 {
+	int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+
 	if (access(ROOT_PID_FILE, F_OK) < 0)
 		return BOX_NOT_STARTED;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	return code == BOX_NOT_STARTED ? FAILED : code;
 }
 
 /* Reap everything; end when runsc ends, the way it ended.  SIGTERM is passed on to it. */

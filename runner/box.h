@@ -10,7 +10,7 @@
 
 #include <sys/types.h>
 
-/* Exit code of the box when runsc ended without a sandbox. */
+/* Exit code of the box when runsc ended without a sandbox; no guest can end it with this one. */
 #define BOX_NOT_STARTED 124
 
 /* What the processes are to do; all borrowed, all decided before the first of them exists. */

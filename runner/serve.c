@@ -44,6 +44,19 @@ enum source {
 	SOURCES,
 };
 
+/*
+ * Did runsc make a sandbox in which it could not run the guest?  Its log says so, which no guest
+ * writes to: one that did run can end with any code and last words.
+ */
+static bool guest_refused(struct runner *r, int code)
+{
+	char last[300];
+
+	output_read(&r->log);
+	output_last_line(&r->log, last, sizeof(last));
+	return code == RUNSC_FAILED && strstr(last, "starting container");
+}
+
 static void note_box(struct runner *r, int status)
 {
 	int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -53,9 +66,7 @@ static void note_box(struct runner *r, int status)
 	r->box_ended_well = code == 0;
 	output_read(&r->errors);
 	output_last_line(&r->errors, last, sizeof(last));
-	/* The second: runsc made a sandbox but could not run the guest in it. */
-	r->box_refused = code == BOX_NOT_STARTED ||
-	                 (code == RUNSC_FAILED && strstr(last, "starting container"));
+	r->box_refused = code == BOX_NOT_STARTED || guest_refused(r, code);
 	if (r->box_reason.code != 0)
 		return;
 	if (r->box_refused)
