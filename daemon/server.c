@@ -34,6 +34,7 @@
 #define WORKERS          8
 #define ARENAS           2
 #define CONNECTIONS      4096
+#define SANDBOX_FAULTS   32
 
 /* Everything the server process has, in the order in which it is made. */
 struct server {
@@ -184,6 +185,7 @@ static int start_work(struct server *s, struct err *e)
 		.start_timeout_ms = START_TIMEOUT_MS,
 		.idle_ms = o->sandbox_idle_seconds * 1000,
 		.max_active = o->max_active_sandboxes,
+		.max_faults = SANDBOX_FAULTS,
 		.launcher_message = on_launcher,
 		.launcher_order = on_order,
 		.ctx = s,

@@ -130,6 +130,17 @@ def test_a_lie_at_the_start_is_a_start_that_failed(stage):
         assert "/" not in outcome.error["message"], outcome.error
 
 
+@pytest.mark.parametrize("code", [124, 128])
+@pytest.mark.parametrize("ran", [True, False])
+def test_an_end_is_not_a_failure_of_the_host(stage, code, ran):
+    """By codes and words that runsc has for one: what ended is the guest, and so the log says."""
+    _, log = lie(stage, ("shake(); started()" if ran else "hear()") +
+                 f"\nos.write(2, b'starting container: lies\\n'); os._exit({code})")
+    assert "could not start" not in log, log
+    assert "the sandbox ended by itself with code" in log, log
+    assert re.search("runner [0-9]+ ended: exit status 3", log), log
+
+
 def test_floods_of_what_is_allowed(stage):
     """A million tiny frames, and results in bytes one by one: slow, but not wrong."""
     outcome, _ = lie(stage, "shake()\nc = started()\n"
@@ -194,6 +205,27 @@ def test_a_guest_that_never_listens(stage):
     outcome = stage.mallory.tool(stage.session, "shell", command="true", timeoutMs=1000)
     assert outcome.details["reason"] in ("timeout", "lost")
     assert outcome.details["exitCode"] is None and time.monotonic() - begin < 20
+
+
+FLOOD = r"""
+for i in $(seq 100); do printf 'flood %0500d\n' $i; done >/proc/1/fd/2;
+for fd in /proc/1/fd/*; do
+    case $(readlink $fd) in
+    host:*) printf '\377\377\377\377\204\0\0\0\0\0\0\0\0' >$fd 2>/dev/null ;;
+    esac
+done;
+sleep 5
+"""
+
+
+def test_a_log_that_each_sandbox_floods_anew(stage):
+    """The lines are counted for the tenant, however many sandboxes it ruins one by one."""
+    begin, before = time.monotonic(), len(stage.daemon.log())
+    for _ in range(8):
+        assert stage.run(FLOOD.replace("\n", " ")).details["reason"] == "lost"
+    log = stage.daemon.log()[before:]
+    assert "lines left out here" in log
+    assert log.count("runner: sandbox: flood") <= 50 + 5 * (time.monotonic() - begin)
 
 
 INTO = """

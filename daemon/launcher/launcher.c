@@ -75,6 +75,7 @@ struct launcher {
 	struct cluster cluster;
 	struct runner *runners;
 	struct remains remains;
+	struct runner_log_past *logs; /* of tenants that had a runner just now */
 	struct outbox outbox;
 	struct orders orders;
 	struct disk disk;
@@ -319,6 +320,7 @@ static int add_runner(struct launcher *l, const struct launcher_message *m,
 		disk_places_close(places);
 		return -1;
 	}
+	runner_log_resume(&r->log, &l->logs, clock_mono_ms());
 	r->places = *places;
 	l->disk_ms = clock_mono_ms() + DISK_INTERVAL;
 	remains_forget(&l->remains, &r->tenant);
@@ -403,6 +405,7 @@ static void runner_reaped(struct launcher *l, struct runner **at, int wait_statu
 	l->disk_ms = clock_mono_ms() + DISK_INTERVAL;
 	(void)epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, r->log_fd, NULL);
 	runner_end(r, wait_status, cause);
+	runner_log_keep(&r->log, &l->logs, clock_mono_ms());
 	child_describe(wait_status, end);
 	log_info("tenant %s: runner %d ended: %s", r->tenant.text, (int)r->pid, end);
 	if (r->no_room)
@@ -844,6 +847,7 @@ static int finish(struct launcher *l)
 		l->status = 1;
 	}
 	remains_release(&l->remains);
+	runner_log_forget(&l->logs);
 	orders_close(&l->orders);
 	outbox_release(&l->outbox);
 	fd_close(&l->sock);

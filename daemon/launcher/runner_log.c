@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* "2026-01-31T12:00:00.123Z", as common/log writes it. */
@@ -33,6 +34,67 @@ static bool take_budget(struct runner_log *l, uint64_t now_ms)
 	l->budget--;
 	return true;
 }
+
+/* -- from one runner to the next ----------------------------------------------------------- */
+
+struct runner_log_past {
+	struct runner_log_past *next;
+	struct uuid tenant;
+	unsigned int budget;
+	uint64_t filled_ms;
+};
+
+/* By then there is a whole burst again, as there is for who is not remembered. */
+static bool is_over(const struct runner_log_past *p, uint64_t now_ms)
+{
+	return now_ms - p->filled_ms >=
+	       (uint64_t)(RUNNER_LOG_BURST - p->budget) * 1000 / RUNNER_LOG_RATE;
+}
+
+/* Forget one tenant, or NULL, and all to whom nothing is counted any more. */
+static void drop(struct runner_log_past **list, const struct uuid *tenant, uint64_t now_ms)
+{
+	struct runner_log_past *p;
+
+	while ((p = *list)) {
+		if ((tenant && uuid_equal(&p->tenant, tenant)) || is_over(p, now_ms)) {
+			*list = p->next;
+			free(p);
+		} else {
+			list = &p->next;
+		}
+	}
+}
+
+void runner_log_resume(struct runner_log *l, struct runner_log_past **list, uint64_t now_ms)
+{
+	for (const struct runner_log_past *p = *list; p; p = p->next) {
+		if (!uuid_equal(&p->tenant, &l->tenant))
+			continue;
+		l->budget = p->budget;
+		l->filled_ms = p->filled_ms;
+	}
+	drop(list, &l->tenant, now_ms);
+}
+
+/* Without memory for it the next one has a burst of its own. */
+void runner_log_keep(const struct runner_log *l, struct runner_log_past **list, uint64_t now_ms)
+{
+	struct runner_log_past *p = malloc(sizeof(*p));
+
+	drop(list, &l->tenant, now_ms);
+	if (!p)
+		return;
+	*p = (struct runner_log_past){ *list, l->tenant, l->budget, l->filled_ms };
+	*list = p;
+}
+
+void runner_log_forget(struct runner_log_past **list)
+{
+	drop(list, NULL, UINT64_MAX);
+}
+
+/* -- lines ----------------------------------------------------------------------------------- */
 
 /* The level that a line of common/log names, and where its message begins. */
 static enum log_level parse_line(const char *line, const char **ret_message)

@@ -3,7 +3,8 @@
  *
  * Each line becomes a line of the operator's log that names the tenant.  However much
  * a runner writes, the memory is this struct and the log grows by a bounded rate;
- * what is left out is counted and said.
+ * what is left out is counted and said.  The rate is the tenant's, however many runners
+ * it has one after the other: what it used up is remembered between two of them.
  */
 #ifndef DAEMON_LAUNCHER_RUNNER_LOG_H
 #define DAEMON_LAUNCHER_RUNNER_LOG_H
@@ -32,7 +33,19 @@ struct runner_log {
 	uint64_t left_out;              /* lines since the last one that was logged */
 };
 
+/* What tenants without a runner have used up, for as long as that is some. */
+struct runner_log_past;
+
 void runner_log_init(struct runner_log *l, const struct uuid *tenant, uint64_t now_ms);
+
+/* Go on with what the tenant's former runner has left. */
+void runner_log_resume(struct runner_log *l, struct runner_log_past **list, uint64_t now_ms);
+
+/* Remember what this one has left for the next. */
+void runner_log_keep(const struct runner_log *l, struct runner_log_past **list, uint64_t now_ms);
+
+/* Forget all. */
+void runner_log_forget(struct runner_log_past **list);
 
 /* Take bytes as they come. */
 void runner_log_feed(struct runner_log *l, const char *data, size_t len, uint64_t now_ms);

@@ -203,6 +203,47 @@ static void test_rate_counts_fractions(void **state)
 	assert_int_equal(count("runner: slow\n"), 2 * RUNNER_LOG_RATE);
 }
 
+/* Whoever ends its sandboxes as fast as it can has no more lines for that. */
+static void test_rate_is_the_tenants(void **state)
+{
+	struct uuid other = { .text = "01980000-0000-7000-8000-00000000ac3f" };
+	struct uuid tenant = { .text = TENANT };
+	struct runner_log_past *past = NULL;
+	struct runner_log *l = *state;
+
+	for (int start = 0; start < 10; start++) {
+		runner_log_init(l, &tenant, 1000 + (uint64_t)start);
+		runner_log_resume(l, &past, 1000 + (uint64_t)start);
+		for (int i = 0; i < 20; i++)
+			feed(l, "line\n", 1000 + (uint64_t)start);
+		runner_log_end(l, 1000 + (uint64_t)start);
+		runner_log_keep(l, &past, 1000 + (uint64_t)start);
+	}
+	assert_int_equal(count("runner: line\n"), RUNNER_LOG_BURST);
+	runner_log_init(l, &other, 1100);
+	runner_log_resume(l, &past, 1100);
+	feed(l, "of another\n", 1100);
+	runner_log_keep(l, &past, 1100);
+	assert_int_equal(count("runner: of another\n"), 1);
+	/* A second later there are as many lines as the rate says, ... */
+	runner_log_init(l, &tenant, 2100);
+	runner_log_resume(l, &past, 2100);
+	for (int i = 0; i < 20; i++)
+		feed(l, "later\n", 2100);
+	runner_log_keep(l, &past, 2100);
+	assert_int_equal(count("runner: later\n"), RUNNER_LOG_RATE);
+	/* ... and once there is a burst again nobody is remembered. */
+	runner_log_init(l, &tenant, 20000);
+	runner_log_resume(l, &past, 20000);
+	assert_null(past);
+	for (int i = 0; i < 100; i++)
+		feed(l, "again\n", 20000);
+	assert_int_equal(count("runner: again\n"), RUNNER_LOG_BURST);
+	runner_log_keep(l, &past, 20000);
+	runner_log_forget(&past);
+	assert_null(past);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void)
@@ -217,6 +258,7 @@ int main(void)
 		CASE(test_rate_is_bounded_and_told),
 		CASE(test_rate_never_saves_more_than_a_burst),
 		CASE(test_rate_counts_fractions),
+		CASE(test_rate_is_the_tenants),
 	};
 
 	return RUN_TESTS(tests);

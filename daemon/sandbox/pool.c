@@ -133,11 +133,21 @@ static void refuse_waiters(struct sandbox *sb, uint64_t generation, int code, co
 	}
 }
 
+static void refuse_start(struct sandbox *sb, int code, const char *why)
+{
+	unsigned int left_out;
+
+	if (log_paced(&sb->pool->refusals, &left_out))
+		log_warn("sandbox of tenant %s does not start: %s (%u more since the last line)",
+		         sb->tenant.text, why, left_out);
+	metric_count(METRIC_SANDBOX_START, METRIC_LIMIT);
+	refuse_waiters(sb, 0, code, why);
+}
+
 /* One that ends counts until it is gone: so long it still has its share of the machine. */
 static bool at_limit(struct sandbox *sb)
 {
-	struct sandboxes *pool = sb->pool;
-	unsigned int left_out;
+	const struct sandboxes *pool = sb->pool;
 	char why[128];
 
 	if (pool->active_count < pool->conf.max_active)
@@ -146,11 +156,37 @@ static bool at_limit(struct sandbox *sb)
 		why, sizeof(why),
 		"%u sandboxes run, and no more may (--max-active-sandboxes); try again later",
 		pool->active_count);
-	if (log_paced(&pool->refusals, &left_out))
-		log_warn("sandbox of tenant %s does not start: %s (%u more since the last line)",
-		         sb->tenant.text, why, left_out);
-	metric_count(METRIC_SANDBOX_START, METRIC_LIMIT);
-	refuse_waiters(sb, 0, SANDBOX_LIMIT, why);
+	refuse_start(sb, SANDBOX_LIMIT, why);
+	return true;
+}
+
+/* -- faults ---------------------------------------------------------------------------------- */
+
+/* What counts, one less for each while that has passed. */
+static unsigned int faults_of(struct sandbox *sb, uint64_t now)
+{
+	uint64_t passed = (now - sb->faults_ms) / FAULT_MS;
+
+	sb->faults -= passed < sb->faults ? (unsigned int)passed : sb->faults;
+	sb->faults_ms = sb->faults ? sb->faults_ms + passed * FAULT_MS : now;
+	return sb->faults;
+}
+
+static void count_fault(struct sandbox *sb)
+{
+	if (faults_of(sb, clock_mono_ms()) < sb->pool->conf.max_faults)
+		sb->faults++;
+}
+
+/* Each start is work for the machine and lines in the log, and some guests want nothing else. */
+static bool ended_too_often(struct sandbox *sb)
+{
+	const struct sandboxes *pool = sb->pool;
+
+	if (!pool->conf.max_faults || faults_of(sb, clock_mono_ms()) < pool->conf.max_faults)
+		return false;
+	refuse_start(sb, SANDBOX_START_FAILED,
+	             "it ended by faults too often of late; try again in a second");
 	return true;
 }
 
@@ -167,7 +203,7 @@ void sandbox_begin(struct sandbox *sb)
 {
 	struct err e = ERR_INIT;
 
-	if (at_limit(sb))
+	if (at_limit(sb) || ended_too_often(sb))
 		return;
 	if (!has_descriptors(&e)) {
 		refuse_waiters(sb, 0, e.code, e.text);
@@ -278,6 +314,7 @@ static void note_why(struct sandbox *sb, const char *why, unsigned int wait_ms)
 	log_warn("sandbox of tenant %s is ended: %s", sb->tenant.text, why);
 	if (sb->state == STATE_STARTING)
 		(void)err_set(&sb->why, SANDBOX_START_FAILED, "%s", why);
+	count_fault(sb);
 	sb->cause_deadline = clock_mono_ms() + wait_ms;
 }
 

@@ -34,6 +34,8 @@
 #define LOSS_WAIT_MS    8000 /* likewise who lost a sandbox: the runner first proves its end */
 #define CANCEL_GRACE_MS 2000 /* from CANCEL, or a passed deadline, to the end of the sandbox */
 
+#define FAULT_MS 1000 /* by then one end by a fault counts no more */
+
 struct call;
 
 enum sandbox_state {
@@ -87,6 +89,8 @@ struct sandbox {
 	uint64_t idle_since;  /* monotonic ms, meaningful while it has no work */
 	uint64_t quiet_since; /* monotonic ms of the last bytes from the guest */
 	uint64_t ping_sent;   /* monotonic ms; 0 = no PING is unanswered */
+	unsigned int faults;  /* ends by a fault that count still, at most conf.max_faults ... */
+	uint64_t faults_ms;   /* ... as they did then, monotonic */
 };
 
 struct sandboxes {

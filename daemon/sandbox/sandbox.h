@@ -54,6 +54,11 @@ struct sandboxes_conf {
 	unsigned int start_timeout_ms; /* from START to the guest's READY */
 	unsigned int idle_ms;          /* without a call or a background process, then it stops */
 	unsigned int max_active;       /* sandboxes that are not stopped; at least 1 */
+	/*
+	 * After so many ends of a tenant's by a fault, less one for each second, none starts; 0 =
+	 * no bound.
+	 */
+	unsigned int max_faults;
 	void (*launcher_message)(void *ctx, int op); /* for what is not about sandboxes:
 	                                                LAUNCHER_DRAIN, and 0 = launcher gone */
 	/* An order of the launcher (daemon/launcher/message.h); takes *fd.  NULL = refuses all. */

@@ -15,11 +15,14 @@ static struct sandboxes *boxes;
 static const struct uuid tenant = { "0191d2b4-0000-7000-8000-000000000001" };
 static int real_stderr, log_file;
 
+static unsigned int max_faults; /* of the next pool */
+
 static void begin(void (*behave)(struct guest *g))
 {
 	struct sandboxes_conf conf = { .start_timeout_ms = 1000,
 		                       .idle_ms = 60000,
-		                       .max_active = 4 };
+		                       .max_active = 4,
+		                       .max_faults = max_faults };
 	struct err e = ERR_INIT;
 
 	fake_begin(&fake, behave);
@@ -381,6 +384,34 @@ static void test_lies(void **state)
 		print_message("lie: %s\n", lie->name);
 		check_lie();
 	}
+}
+
+/* Who lies without an end waits between the lies; nothing is sent to the launcher meanwhile. */
+static void test_lies_without_end(void **state)
+{
+	uint64_t begun = clock_mono_ms();
+	struct exec_result r;
+	struct err e = ERR_INIT;
+	int lied = 0;
+
+	(void)state;
+	max_faults = 3;
+	lie = &lies[0];
+	begin(behave_lie);
+	for (int i = 0; i < 20; i++)
+		lied += run(0, &r, &e) == 0 && r.reason == EXEC_LOST;
+	assert_in_range(lied, 3, 3 + (clock_mono_ms() - begun) / 1000);
+	assert_int_equal(fake.starts, lied);
+	assert_int_equal(e.code, SANDBOX_START_FAILED);
+	assert_non_null(strstr(e.text, "too often"));
+	fake.behave = behave_honest;
+	(void)usleep(1100000);
+	assert_int_equal(run(0, &r, &e), 0);
+	assert_int_equal(r.reason, EXEC_EXITED);
+	end();
+	max_faults = 0;
+	assert_int_equal(faults_logged(), lied);
+	assert_non_null(strstr(log_text, "does not start: it ended by faults too often"));
 }
 
 /* -- lies at the start ----------------------------------------------------------------------- */
@@ -867,6 +898,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lies),
+		cmocka_unit_test(test_lies_without_end),
 		cmocka_unit_test(test_start_lies),
 		cmocka_unit_test(test_ready_with_an_id),
 		cmocka_unit_test(test_exit_twice),
