@@ -1,13 +1,22 @@
 """What is broken, one thing at a time, and mended again.
 
 A fault is a kind and a variant of it. begin() breaks something, end() mends what does not
-mend itself. What may follow from it is said here, too: whether the daemon may end, and with
-which codes turns may fail meanwhile. All else is a finding.
+mend itself. What may follow from it is said here, too: whether the daemon may end, and for turns
+under way meanwhile, of all tenants or of one, which codes they may fail with, and what their
+calls' results may say instead of what was to come of them. All else is a finding.
+
+Two faults are not among these, because a round runs on the machine of whoever starts it. A step
+of the clock: CLOCK_REALTIME has no namespace, so it is made in a virtual machine
+(integration/vm/tests/life/boot1/test_3_clock.py, marked long: "make check-vm-long"). And what the
+limits of a cgroup kill: rounds run with the boundary "development", which makes none, and the
+boundary "service" is tested in the virtual machine, too (tests/life/boot1/test_6_tenants.py and
+test_7_ends.py, tests/walls/boot1/test_3_boundary.py).
 """
 
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -16,17 +25,35 @@ import uuid
 from chaos.clerk import MOODS
 from chaos.load import shell
 from chaos.unit import alive
+from provider.server import Hang
+from world import PATIENCE
 
 OF_DAEMON = ("launcher", "server", "keeper", "courier", "postmaster", "backend",
              "database worker")
-OF_SANDBOX = ("runner", "sentry", "gofer", "slirp4netns", "guest")
+# "box": the process of the runner's that is the first one of a sandbox's pid namespace; "runsc":
+# its child, which has started gofer and sentry.
+OF_SANDBOX = ("runner", "box", "runsc", "sentry", "gofer", "slirp4netns", "guest")
 # With any of these the daemon is done for; what it has started ends with it.
 ENDS_IT = ("launcher", "server", "postmaster", "keeper")
+
+# What results say of calls whose sandbox ended: of the call itself, and of those behind it that
+# ask for what an earlier sandbox had kept.
+LOST = ("error: lost: ", "[lost: ", "error: not_found: ", "[what it has written is not known: ")
+# When the daemon ends, sandboxes end with it, and some calls have no result that was committed.
+CUT_OFF = (*LOST, "error: interrupted: ")
+# Sandboxes that write to a disk that is short are ended.
+FULL = (*LOST, "error: disk_full: ", "[disk_full: ")
+UNANSWERED_SECONDS = 25  # daemon/sandbox/sandboxes.c: PING_AFTER_MS and PONG_MS
+# Of the model, after which an attempt of a request is given up; there are five, 7.5 s apart in all.
+IDLE_SECONDS = 3
+ATTEMPTS_SECONDS = 5 * IDLE_SECONDS + 7.5 * 1.25
 
 
 class Fault:
     seconds = (0.5, 2.5)  # how long it lasts
     fails = ()  # codes that turns may fail with
+    spoils = ()  # what results of calls may say instead of what they ought to
+    of = None  # whom alone it touches; None: any tenant
     may_end = False
 
     def __init__(self, chaos, variant, chance):
@@ -47,11 +74,18 @@ class Fault:
             time.sleep(0.05)
         return found
 
+    def excuses(self, tenant):
+        """(codes, words of results) that are no wonder in turns of that tenant's meanwhile."""
+        return (self.fails, self.spoils) if self.of in (None, tenant) else ((), ())
+
     def begin(self):
         pass
 
     def end(self):
         pass
+
+    def unfelt(self):
+        """What ought to have come of it and has not, or None; when all is quiet again."""
 
 
 def send(process, number):
@@ -67,8 +101,10 @@ class Kill(Fault):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.may_end = self.variant in ENDS_IT or "at once" in self.variant
+        if self.may_end:
+            self.spoils = CUT_OFF
         if self.variant in OF_SANDBOX:
-            self.fails = ("sandbox_unavailable",)
+            self.of, self.fails, self.spoils = self.tenant, ("sandbox_unavailable",), LOST
 
     def begin(self):
         if "at once" in self.variant:
@@ -93,7 +129,7 @@ class Stop(Fault):
         super().__init__(*arguments)
         self.stopped = []
         if self.variant in OF_SANDBOX:
-            self.fails = ("sandbox_unavailable",)
+            self.of = self.tenant
 
     def begin(self):
         if "all" in self.variant:
@@ -109,6 +145,36 @@ class Stop(Fault):
                 send(process, signal.SIGCONT)
 
 
+class StopForGood(Stop):
+    """For longer than the server waits: a sandbox that does not answer it any more is ended.
+
+    Of a guest all processes, and one more look for those that were being made. Other processes of
+    a sandbox are none of those that frames pass through: it goes on without them."""
+
+    kind = "stopped until it is missed"
+    variants = ("sentry", "guest")
+    seconds = (UNANSWERED_SECONDS + 4, UNANSWERED_SECONDS + 6)
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.fails, self.spoils = ("sandbox_unavailable",), LOST
+        self.log_from = 0
+
+    def begin(self):
+        self.log_from = len(self.unit.log())
+        for _ in range(2):
+            found = self.victims(self.variant)
+            self.stopped += found
+            for process in found:
+                send(process, signal.SIGSTOP)
+
+    def unfelt(self):
+        of = self.unit.tenants[self.tenant].id
+        told = [line for line in self.unit.log()[self.log_from:].splitlines()
+                if of in line and "the guest does not answer" in line]
+        return None if told else f"the sandbox of {self.tenant} was not missed"
+
+
 class Database(Fault):
     """Shut down by somebody else: smart, fast, immediate; or told to read its files again."""
 
@@ -119,6 +185,7 @@ class Database(Fault):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.may_end = self.variant != "SIGHUP"
+        self.spoils = CUT_OFF if self.may_end else ()
 
     def begin(self):
         send(self.victims("postmaster")[0], getattr(signal, self.variant))
@@ -135,6 +202,7 @@ class Disk(Fault):
     variants = ("at once", "slowly")
     seconds = (1, 4)
     fails = ("disk_full", "sandbox_unavailable")
+    spoils = FULL
 
     def begin(self):
         self.path = f"{self.unit.state}/filler"
@@ -160,6 +228,7 @@ class TenantFillsDisk(Fault):
     variants = ("in its home",)
     seconds = (3, 4)
     fails = ("disk_full", "sandbox_unavailable")
+    spoils = FULL
 
     def begin(self):
         self.chaos.visit([[shell("cat /dev/zero >/state/home/full; sleep 60")]])
@@ -177,10 +246,16 @@ class Descriptors(Fault):
     kind = "no descriptors"
     variants = ("launcher", "server", "courier", "keeper", "runner", "postmaster")
     seconds = (1, 3)
-    fails = ("sandbox_unavailable", "model_failed")
+    needed_for = {"launcher": ("sandbox_unavailable",), "courier": ("model_failed",),
+                  "server": ("sandbox_unavailable", "model_failed")}
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.limits = None
+        self.fails = self.needed_for.get(self.variant, ())
+        self.of = self.tenant if self.variant in OF_SANDBOX else None
 
     def begin(self):
-        self.limits = None
         self.pid = self.victims(self.variant)[0].pid
         used = {int(fd) for fd in os.listdir(f"/proc/{self.pid}/fd")}
         free = next(fd for fd in range(1 << 20) if fd not in used)
@@ -211,6 +286,31 @@ class ProviderFails(Fault):
     def end(self):
         self.clerk.mood = None
         self.clerk.cut_off()
+
+
+class ProviderHangs(ProviderFails):
+    """For longer than a request is waited for, and for longer than it is tried again."""
+
+    kind = "provider hangs"
+    variants = ("past a time-out", "past the last attempt")
+    lasting = {"past a time-out": IDLE_SECONDS + 1, "past the last attempt": ATTEMPTS_SECONDS + 1}
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.hold = self.lasting[self.variant] * PATIENCE
+        self.fails = ("model_failed",) if "last" in self.variant else ()
+
+    def begin(self):
+        self.clerk.mood = self.hang = Hang()
+        self.log_from = len(self.unit.log())
+
+    def unfelt(self):
+        if "last" not in self.variant:
+            told = "model clerk: attempt 1" in self.unit.log()[self.log_from:]
+            return None if told else "no request was given up"
+        codes = [t.code for a in self.chaos.ledger.accounts.values() for t in a.turns.values()
+                 if t.result and t.ended > self.chaos.round_began]
+        return None if "model_failed" in codes else "no turn failed for it"
 
 
 class Hangups(Fault):
@@ -348,14 +448,32 @@ class Tenant(Fault):
             "fork bomb": "bomb() { bomb | bomb & }; bomb; sleep 1"}[self.variant])]])
 
 
-KINDS = (Kill, Stop, Database, Disk, TenantFillsDisk, Descriptors, ProviderFails, Hangups, Flood,
-         SlowClients, Restart, Tenant)
+KINDS = (Kill, Stop, StopForGood, Database, Disk, TenantFillsDisk, Descriptors, ProviderFails,
+         ProviderHangs, Hangups, Flood, SlowClients, Restart, Tenant)
+EVERYTHING = tuple((kind, variant) for kind in KINDS for variant in kind.variants)
+# Half a minute each: once in a hundred rounds is enough.
+RARE = (*((StopForGood, variant) for variant in StopForGood.variants),
+        (ProviderHangs, "past the last attempt"))
+# What a few rounds are of, the most telling ones first.
+FIRST = (
+    (Kill, "server"), (Kill, "launcher"), (Kill, "sentry"), (Kill, "runner"), (Stop, "server"),
+    (Kill, "guest"), (Database, "SIGINT"), (Disk, "at once"), (Descriptors, "server"),
+    (ProviderHangs, "past a time-out"), (Hangups, "to launcher, server and courier"),
+    (Flood, "connections"), (SlowClients, "streams that are not read"), (Kill, "courier"),
+    (Restart, "in order"), (Tenant, "kill -9 of everything"))
 
 
-def draw(chance, rounds):
-    """So many (kind, variant): first one of each kind, then all there are, in any order."""
-    order = [(kind, chance.choice(kind.variants)) for kind in chance.sample(KINDS, len(KINDS))]
-    everything = [(kind, variant) for kind in KINDS for variant in kind.variants]
-    while len(order) < rounds:
-        order += chance.sample(everything, len(everything))
+def draw(chance, rounds, pattern=""):
+    """So many (kind, variant), of those whose name matches: first those of FIRST, then all there
+    are, then all but the rare ones again and again, each time in any order."""
+    def matching(of):
+        return [(kind, variant) for kind, variant in of
+                if re.search(pattern, f"{kind.kind}: {variant}")]
+
+    every = matching(EVERYTHING)
+    often = [p for p in every if p not in RARE] or every
+    first = matching(FIRST)[:rounds]
+    order = chance.sample(first, len(first)) + chance.sample(every, len(every))
+    while every and len(order) < rounds:
+        order += chance.sample(often, len(often))
     return order[:rounds]

@@ -17,7 +17,7 @@ from world import PATIENCE, descendants, eventually, output_of
 MEMORY_KIB = {"server": 96 << 10, "launcher": 24 << 10}  # more than at the start
 SLACK = 4  # descriptors
 # Of each kind, what one sandbox has: its router's, its own, and gVisor's for its processes.
-NAMESPACES = {"net": 3, "mnt": 4, "user": 4, "pid": 4, "ipc": 4, "uts": 4, "cgroup": 1}
+NAMESPACES = {"net": 3, "mnt": 4, "user": 4, "pid": 2, "ipc": 3, "uts": 3, "cgroup": 1}
 RUNTIME_FILES = 40  # of a tenant's sandbox that runs
 LEAK_SECONDS = 10  # what is still there then stays: sandboxes come and go while this looks
 
@@ -72,6 +72,9 @@ class Checker:
             for turn in list(account.turns.values()):
                 if turn.result and not turn.answers:
                     found += attempt(self.judge_turn, account.tenant, turn)
+            gone, account.gone = account.gone, []
+            for turn in gone:
+                found += attempt(self.judge_gone, account, turn)
         return found
 
     def judge_turn(self, tenant, turn):
@@ -79,22 +82,34 @@ class Checker:
         results = {i["callId"]: i["output"] for i in items if i["kind"] == "tool_result"}
         calls = [i for i in items if i["kind"] == "tool_call"]
         turn.answers = results or {"": ""}
+        codes, words = self.chaos.excuses(tenant, turn)
         found = []
         # Calls that never got a result are not among the items of a turn that did not complete.
         if turn.status == "completed":
-            found += self.judge_completed(turn, items, calls, results)
-        elif turn.status == "failed" and turn.code not in self.chaos.allowed():
-            found.append(f"{turn} failed: {turn.result['turn']['error']}")
-        elif turn.status == "cancelled" and turn.kind != "cancelled":
-            found.append(f"{turn} was cancelled by nobody")
-        if turn.plan.get("status", turn.status) != turn.status:
-            found.append(f"{turn} was told to be {turn.plan['status']}")
-        try:
-            self.chaos.clerk.judge(turn.plan["mark"], self.answers(turn, calls),
-                                   turn.asked, turn.ended)
-        except AssertionError as problem:
-            found.append(str(problem))
+            found += self.judge_completed(turn, items, calls, results, words)
+        return found + judge_end(turn, codes) + self.judge_asked(turn, self.answers(turn, calls))
+
+    def judge_gone(self, account, turn):
+        """The same of what can be known of a turn without its history."""
+        codes, _ = self.chaos.excuses(account.tenant, turn)
+        found = judge_end(turn, codes)
+        if turn.status == "completed":
+            found += self.judge_asked(turn, len(turn.plan["calls"]) + 1)
+            wanted = [c for answer in turn.plan["calls"] for c in answer]
+            tools = turn.result["output"]["tools"]
+            if len(tools) != len(wanted):
+                found.append(f"{turn}: {len(wanted)} calls wanted, {len(tools)} results")
+            for call, tool in zip(wanted, tools):
+                if tool["details"] and tool["details"].get("exitCode") == 0:
+                    account.done |= set(MARK.findall(str(call)))
         return found
+
+    def judge_asked(self, turn, answers):
+        try:
+            self.chaos.clerk.judge(turn.plan["mark"], answers, turn.asked, turn.ended)
+        except AssertionError as problem:
+            return [str(problem)]
+        return []
 
     @staticmethod
     def answers(turn, calls):
@@ -104,7 +119,8 @@ class Checker:
         before = itertools.accumulate(len(batch) for batch in turn.plan["calls"])
         return bool(calls) + sum(1 for n in before if n < len(calls))
 
-    def judge_completed(self, turn, items, calls, results):
+    @staticmethod
+    def judge_completed(turn, items, calls, results, words):
         found = []
         if [i["seq"] for i in items] != list(range(len(items))):
             found.append(f"{turn}: a gap in its history: {items}")
@@ -119,7 +135,7 @@ class Checker:
             found.append(f"{turn}: answered {turn.plan['decision']}, told {results}")
         for call, said in zip(calls, turn.says()):
             result = results.get(call["callId"], "")
-            if said not in result and not (self.chaos.disturbed(turn) and broken(result)):
+            if not as_said(said, result) and not any(word in result for word in words):
                 found.append(f"{turn}: {call['callId']} says {result[-200:]!r}, and not {said!r}")
         return found
 
@@ -186,9 +202,13 @@ class Checker:
             for turn in account.turns.values():
                 for mark in marks(turn):
                     done = f"done {mark}\n" in turn.answers.values()
-                    if times[mark] > 1 or (done and times[mark] != 1):
-                        found.append(f"{turn}: {mark} ran {times[mark]} times"
-                                     f"{', and is told as done' if done else ''}")
+                    if done and times[mark] != 1:
+                        found.append(f"{turn}: {mark} ran {times[mark]} times, and is told as done")
+            found += [f"{account.tenant}: {mark} ran {times[mark]} times, and was told as done"
+                      for mark in account.done if times[mark] != 1]
+            # Of any turn: also of those that were deleted, or that nobody was told of.
+            found += [f"{account.tenant}: {mark} ran {number} times"
+                      for mark, number in times.items() if number > 1]
         return found
 
     def streams(self):
@@ -287,13 +307,16 @@ class Checker:
         """Every sandbox that runs has its policy, on the forward hook."""
         found = []
         for tenant in self.ledger.accounts:
-            if not self.unit.running(tenant):
-                continue
-            chains = [row["chain"] for row in rules.nft(self.unit, tenant, "list", "chains")
-                      if "chain" in row]
-            if not [c for c in chains if c.get("hook") == "forward" and c["policy"] == "drop"]:
-                found.append(f"the sandbox of {tenant} has no policy: {chains}")
+            if self.unit.running(tenant):
+                found += attempt(self.policy, tenant)
         return found
+
+    def policy(self, tenant):
+        chains = [row["chain"] for row in rules.nft(self.unit, tenant, "list", "chains")
+                  if "chain" in row]
+        if not [c for c in chains if c.get("hook") == "forward" and c["policy"] == "drop"]:
+            return [f"the sandbox of {tenant} has no policy: {chains}"]
+        return []
 
     def descriptors(self):
         """What server, launcher and courier hold beside what is known to be open."""
@@ -342,6 +365,7 @@ class Checker:
 
 UNFINISHED = "SELECT id FROM app.turn WHERE state IN ('queued', 'running', 'waiting_for_input')"
 UUID = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-")
+MARK = re.compile(r"echo ([0-9a-f]{32}) >>effects")
 BAD = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:|assert|corrupt|double free|"
                  r"stack smashing|PANIC|invariant", re.IGNORECASE)
 
@@ -363,12 +387,24 @@ def workspace_text(folder):
                    for path in (f"{top}/{name}" for name in names))
 
 
-def broken(result):
-    return result.startswith("error: ") or "[" in result  # "[lost: ...]", "[ended after ...]"
+def as_said(said, result):
+    """What nothing is said of may say anything, but that it went wrong."""
+    return said in result if said else not result.startswith("error: ")
+
+
+def judge_end(turn, codes):
+    found = []
+    if turn.status == "failed" and turn.code not in codes:
+        found.append(f"{turn} failed: {turn.result['turn']['error']}")
+    elif turn.status == "cancelled" and turn.kind != "cancelled":
+        found.append(f"{turn} was cancelled by nobody")
+    if turn.plan.get("status", turn.status) != turn.status:
+        found.append(f"{turn} was told to be {turn.plan['status']}")
+    return found
 
 
 def marks(turn):
-    return re.findall(r"echo ([0-9a-f]{32}) >>effects", str(turn.plan["calls"]))
+    return MARK.findall(str(turn.plan["calls"]))
 
 
 def items_of(client, turn):

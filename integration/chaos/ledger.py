@@ -37,6 +37,8 @@ class Account:
         self.canary = f"canary-{tenant}-{time.time_ns():x}"
         self.sessions, self.deleted = set(), set()
         self.turns = {}
+        self.gone = []  # turns whose session was deleted before anybody had judged them
+        self.done = set()  # commands of judged ones among those, each of which ran once
         self.told = {}  # (turn, call): the output that a tool.finished told of
         self.written_off = set()  # turns that were found wrong, and need no more telling
 

@@ -127,6 +127,8 @@ class Program:
         for turn in list(self.account.turns.values()):
             if turn.session == session:
                 del self.account.turns[turn.id]
+                if turn.result and not turn.answers:
+                    self.account.gone.append(turn)
 
     def start(self, session, kind, plan, **fields):
         plan = {"mark": f"m{uuid.uuid4().hex}", "note": self.account.canary, **plan}
@@ -251,7 +253,8 @@ class Files(Program):
 
     def piece(self, session):
         name, text = f"{uuid.uuid4().hex}.txt", f"{self.account.canary} {uuid.uuid4().hex}\n"
-        plan = {"calls": [[call("write_file", path=name, content=text)],
+        plan = {"calls": [[call("write_file", f"wrote {len(text)} bytes to ", path=name,
+                                content=text)],
                           [call("read_file", text.strip(), path=name)],
                           [shell(f"rm -f {name}")]]}
         self.finish(self.start(session, "files", plan))

@@ -18,9 +18,11 @@ import time
 import uuid
 
 import rules
-from chaos.load import call
+from chaos import invariants
+from chaos.load import Commands, call, shell
 from chaos.watcher import Watcher
 from daemon import AS_SERVICE, ENVIRONMENT
+from provider.server import Say
 from world import eventually, output_of
 
 NOT_NAMED = "NOT NAMED"
@@ -88,11 +90,32 @@ class DoubledCommand(Effects):
         return text + re.search(r"echo ([0-9a-f]{32}) >>", str(self.fresh().plan))[1] + "\n"
 
 
+class DoubledUnknown(Effects):
+    """Of a turn that nobody knows any more, as its session was deleted."""
+
+    tenant, named = "acme", r"acme: f{32} ran 2 times"
+
+    def change(self, text):
+        return text + 2 * f"{'f' * 32}\n"
+
+
 class LostEffects(Effects):
     tenant, named = "globex", r"ran 0 times, and is told as done"
 
     def change(self, text):
         return ""
+
+
+class LostOfGone(Sabotage):
+    """A command of a turn that was deleted, and that was told to have been done."""
+
+    named = r"acme: e{32} ran 0 times, and was told as done"
+
+    def after(self):
+        self.acme.done.add("e" * 32)
+
+    def undo(self):
+        self.acme.done.discard("e" * 32)
 
 
 class LostTurns(Sabotage):
@@ -167,6 +190,104 @@ class WrongResult(Sabotage):
     def after(self):
         turn = fresh_turns(self.globex)[0]
         turn.plan["calls"][0][0]["says"] = "something else"
+
+
+class OwnTurn(Sabotage):
+    """A turn of globex's that the ledger knows, and that comes to no good end."""
+
+    calls = ((shell("true"),),)
+
+    def after(self):
+        program = Commands(self.chaos.load, "globex", 0)
+        self.session = program.session()
+        self.turn = program.start(self.session, "commands", {"calls": self.calls})
+        self.spoil()
+        program.finish(self.turn)
+
+    def undo(self):
+        self.unit.client("globex").call("DELETE", f"/v1/sessions/{self.session}", status=204)
+        self.globex.sessions.discard(self.session)
+        del self.globex.turns[self.turn.id]
+
+
+class CancelledByNobody(OwnTurn):
+    named = r"turn \S+ \(commands, cancelled \) was cancelled by nobody"
+    calls = ((shell("sleep 600"),),)
+
+    def spoil(self):
+        self.unit.client("globex").cancel(self.turn.id)
+
+
+class WrongCode(OwnTurn):
+    """It fails, and nothing was broken that it may fail for."""
+
+    named = r"turn \S+ \(commands, failed model_failed\) failed: "
+
+    def after(self):
+        self.chaos.clerk.mood = Say(400, {"error": {"message": "no"}})
+        super().after()
+
+    def spoil(self):
+        eventually(lambda: self.unit.client("globex").turn(self.turn.id)["status"] == "failed", 20,
+                   "the end of a turn")
+        self.chaos.clerk.mood = None
+
+    def undo(self):
+        self.chaos.clerk.mood = None
+        super().undo()
+
+
+class ItemWithoutCall(Sabotage):
+    """A result of a call that is not done. (A gap in a history the schema itself refuses.)"""
+
+    named = r"globex: \['item without call', '\S+', '\d+'\]"
+
+    def after(self):
+        self.turn = fresh_turns(self.globex)[1]
+        self.change("started")
+
+    def undo(self):
+        self.change("done")
+
+    def change(self, state):
+        self.unit.ask(self.unit.database("globex"), f"UPDATE app.item SET call_state = '{state}' "
+                      f"WHERE turn = '{self.turn.id}' AND kind = 'tool_call'")
+
+
+class NoMark(Sabotage):
+    """A tenant with a turn that waits, and none that looks for it after a restart."""
+
+    named = r"acme has the unfinished turn \['\S+'\] and no mark"
+
+    def after(self):
+        session = self.client.session()
+        plan = json.dumps({"mark": uuid.uuid4().hex, "calls": [[call("ask_user", question="?")]]})
+        turn = self.client.start(session, f"PLAN {plan}")
+        self.client.wait_for(turn, "waiting_for_input")
+        self.mark("false")
+        try:
+            self.chaos.checker.marks_of_unfinished_work()
+        finally:
+            self.mark("true")
+        self.client.cancel(turn)
+        self.client.call("DELETE", f"/v1/sessions/{session}", status=204)
+
+    def mark(self, value):
+        self.unit.ask("cloister", f"UPDATE control.tenant SET unfinished = {value} WHERE id = "
+                      f"'{self.unit.tenants['acme'].id}'")
+
+
+class NotReady(Sabotage):
+    named = r"not within 1 s: ready again"
+
+    def after(self):
+        server = self.unit.named("server")[0]
+        server.kill(signal.SIGSTOP)
+        try:
+            self.chaos.ready_again(1)
+        finally:
+            server.kill(signal.SIGCONT)
+        self.unit.wait_back()
 
 
 class OpenTransaction(Sabotage):
@@ -345,6 +466,58 @@ class Namespace(Orphan):
     command = "unshare --net sleep 4712 &"
 
 
+class Namespaces(Sabotage):
+    """As if a sandbox had fewer of one kind."""
+
+    named = r"\d+ namespaces uts of \d+ sandboxes"
+
+    def after(self):
+        self.most, invariants.NAMESPACES["uts"] = invariants.NAMESPACES["uts"], 0
+
+    def undo(self):
+        invariants.NAMESPACES["uts"] = self.most
+
+
+class Missing(Sabotage):
+    """A process has ended, and its parent does not look."""
+
+    def after(self):
+        self.parent, child = (self.unit.named(what, "acme")[0] for what in (self.up, self.down))
+        self.parent.kill(signal.SIGSTOP)
+        child.kill()
+        eventually(lambda: not child.lives(), 10, "the end of it")
+
+    def undo(self):
+        self.parent.kill(signal.SIGCONT)
+        eventually(self.mended, 30, "that somebody looks")
+
+
+class MissingCourier(Missing):
+    named = r"2 processes cloisterd, not 3"
+    up, down = "keeper", "courier"
+
+    def mended(self):
+        return self.unit.named("courier") and self.unit.ready()
+
+
+class MissingSlirp(Missing):
+    named = r"\d+ processes slirp4netns, not \d+"
+    up, down = "runner", "slirp4netns"
+
+    def mended(self):
+        return not self.unit.running("acme")
+
+
+class Zombie(Sabotage):
+    """The same, as who looks for zombies sees it."""
+
+    named = r"zombies of \d+ cloisterd "
+
+
+class ZombieOfRunner(Sabotage):
+    named = r"zombies of \d+ cloister-runner "
+
+
 class InCgroups(Sabotage):
     @staticmethod
     def possible(chaos):
@@ -495,11 +668,13 @@ class UnexpectedEnd(Sabotage):
 
 
 # All of a row are done at once; the end of the daemon would hide what streams were not told.
-ROWS = ((DoubledCommand, LostEffects, LostTurns, AnotherEnd, UnknownTurn, UnfinishedTurn,
-         OpenRequest, AskedTwice, WrongResult, OpenTransaction, DroppedEvent, NoResult, NoEnd,
-         OtherResult, EventTwice, ForeignText, ForeignRow, ForeignSession, ForeignFile, Mount,
-         Orphan, Namespace, Cgroup, OtherCgroup, PacketRule, NoPolicy, Device, Memory, StateFile,
-         RuntimeFiles, LastWords, Descriptors),
+ROWS = ((DoubledCommand, DoubledUnknown, LostEffects, LostOfGone, LostTurns, AnotherEnd,
+         UnknownTurn, UnfinishedTurn, OpenRequest, AskedTwice, WrongResult, CancelledByNobody,
+         WrongCode, ItemWithoutCall, NoMark, NotReady, OpenTransaction, DroppedEvent, NoResult,
+         NoEnd, OtherResult, EventTwice, ForeignText, ForeignRow, ForeignSession, ForeignFile,
+         Mount, Orphan, Namespace, Namespaces, Cgroup, OtherCgroup, PacketRule, NoPolicy, Device,
+         Memory, StateFile, RuntimeFiles, LastWords, Descriptors, MissingCourier, MissingSlirp,
+         Zombie, ZombieOfRunner),
         (UnexpectedEnd,))
 NAMES = [kind.__name__ for row in ROWS for kind in row]
 

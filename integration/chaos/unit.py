@@ -13,6 +13,7 @@ from world import PATIENCE, Process, descendants, eventually, output_of
 PORT = 4096
 END_SECONDS = 20  # what a daemon that ended may take to leave nobody behind
 READY_SECONDS = 30  # from the end of a fault, or the start of a daemon, until it is ready
+ANSWER_SECONDS = 3  # of those
 STATE_MIB = 560
 # Small enough that a full disk is near, and that limits are met; streams and database grow.
 OPTIONS = ["--disk-start-mb=170", "--disk-end-mb=95", "--disk-reserve-mb=64",
@@ -116,14 +117,18 @@ class Unit(Daemon):
         return f"ct_{self.tenants[tenant].id.replace('-', '')}"
 
     def ready(self):
+        """An answer that is long in coming is none."""
+        client = self.client()
         with contextlib.suppress(Exception):
-            return self.client().request("GET", "/readyz").status == 200
+            connection = client.connect(ANSWER_SECONDS * PATIENCE)
+            with contextlib.closing(connection):
+                return client.request("GET", "/readyz", connection=connection).status == 200
         return False
 
-    def wait_back(self):
+    def wait_back(self, seconds=READY_SECONDS):
         """How long it took from now on until it was ready; an AssertionError when too long."""
         began = time.monotonic()
-        eventually(lambda: self.up.is_set() and self.ready(), READY_SECONDS, "ready again", 0.05)
+        eventually(lambda: self.up.is_set() and self.ready(), seconds, "ready again", 0.05)
         return time.monotonic() - began
 
     # -- its processes; None, or an empty list, where there is none just now
@@ -139,6 +144,9 @@ class Unit(Daemon):
                 "backend": lambda: self.backends("[local]"),
                 "database worker": lambda: self.backends("checkpointer", "writer", "walwriter"),
                 "runner": lambda: [self.runner(tenant)],
+                "box": lambda: self.below(self.runner(tenant).pid, "cloister-runner"),
+                "runsc": lambda: [p for box in self.named("box", tenant)
+                                  for p in self.tree() if p.parent == box.pid],
                 "sentry": lambda: [self.sentry(tenant)],
                 "gofer": lambda: self.below_runner(
                     tenant, lambda p: p.arguments()[:1] == ["runsc-gofer"]),
