@@ -5,13 +5,14 @@ import os
 import random
 import re
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from chaos import faults, sabotage
 from chaos.faults import (
     CUT_OFF, EVERYTHING, FIRST, KINDS, LOST, RARE, Database, Descriptors, Disk, Fault, Flood,
-    Hangups, Kill, ProviderHangs, SlowClients, Stop, StopForGood, draw)
+    Hangups, Kill, ProviderHangs, Restart, SlowClients, Stop, StopForGood, draw)
 from chaos.invariants import NAMESPACES, Checker
 from chaos.ledger import Ledger, Turn
 from chaos.load import Program, effect, shell
@@ -94,9 +95,9 @@ class Rounds:
     def __init__(self, tenants=("acme", "globex")):
         self.ledger, self.unit, self.clerk = Ledger(tenants), None, None
         self.watchers, self.round_began, self.fault = [], 0, None
-        self.clerk = self
+        self.clerk, self.slow, self.log_seen = self, set(), 0
 
-    excuses = Chaos.excuses
+    excuses, too_slow = Chaos.excuses, Chaos.too_slow
 
     def judge(self, *_):
         """The clerk's: asked as often as there was reason for."""
@@ -116,7 +117,8 @@ def test_a_process_of_one_sandbox_is_nothing_to_other_tenants(kind, variant):
 
 @pytest.mark.parametrize("kind, variant, fails, spoils", [
     (Kill, "runner", ("sandbox_unavailable",), LOST), (Kill, "server", (), CUT_OFF),
-    (Kill, "courier", (), ()), (Kill, "backend", (), ()), (Stop, "sentry", (), ()),
+    (Kill, "courier", (), ()), (Kill, "backend", (), ()), (Stop, "sentry", (), LOST),
+    (Stop, "runner", (), ()), (Restart, "hastened", (), CUT_OFF),
     (StopForGood, "guest", ("sandbox_unavailable",), LOST), (Database, "SIGHUP", (), ()),
     (Flood, "connections", (), ()), (Descriptors, "courier", ("model_failed",), ()),
     (ProviderHangs, "past a time-out", (), ()),
@@ -226,11 +228,36 @@ def test_a_fault_excuses_turns_of_its_victim_while_it_goes_on(of, asked, well, h
 
 @pytest.mark.parametrize("fault, said, well", [
     (("runner",), "error: lost: gone", True), (("runner",), "error: interrupted: x", False),
-    (("runner",), "[exit code 1]", False), (("server",), "error: interrupted: x", True),
+    (("runner",), "[exit code 1]", False), (("guest",), "[exit code 1]", True),
+    (("guest",), "error: interrupted: x", False), (("server",), "error: interrupted: x", True),
     (("server",), "error: io: x", False), (("courier",), "error: lost: gone", False),
     (("backend",), "error: interrupted: x", False)])
 def test_each_fault_has_its_own_words(fault, said, well):
     assert (judged(fault=victim("acme", Kill, *fault), said=said) == []) is well
+
+
+class Slow(SimpleNamespace):
+    """A unit with this in its log."""
+
+    tenants = {name: SimpleNamespace(id=f"id-of-{name}") for name in ("acme", "globex")}
+
+    def log(self):
+        return self.text
+
+
+@pytest.mark.parametrize("load, text, slow", [
+    (100, "sandbox of tenant id-of-acme is ended: a cancelled call did not end", {"acme"}),
+    (1, "sandbox of tenant id-of-acme is ended: a cancelled call did not end", set()),
+    (100, "sandbox of tenant id-of-acme is ended: the guest does not answer", set())])
+def test_a_machine_that_is_too_slow_is_no_fault_of_the_daemon(monkeypatch, load, text, slow):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load * len(os.sched_getaffinity(0)), 0, 0))
+    rounds = Rounds()
+    rounds.unit = Slow(text=text)
+    rounds.slow = rounds.too_slow()
+    assert rounds.slow == slow
+    turn = SimpleNamespace(asked=1, ended=2)
+    assert (rounds.excuses("acme", turn) == ((), ())) is not bool(slow)
+    assert rounds.excuses("globex", turn) == ((), ())
 
 
 def test_what_nothing_is_said_of_may_not_be_an_error():

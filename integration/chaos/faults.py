@@ -39,13 +39,15 @@ ENDS_IT = ("launcher", "server", "postmaster", "keeper")
 # What results say of calls whose sandbox ended: of the call itself, and of those behind it that
 # ask for what an earlier sandbox had kept.
 LOST = ("error: lost: ", "[lost: ", "error: not_found: ", "[what it has written is not known: ")
+# Of a guest's processes one may end alone; then its command did not go well.
+ENDED = ("[exit code ", "[killed by signal ")
 # When the daemon ends, sandboxes end with it, and some calls have no result that was committed.
 CUT_OFF = (*LOST, "error: interrupted: ")
 # Sandboxes that write to a disk that is short are ended.
 FULL = (*LOST, "error: disk_full: ", "[disk_full: ")
 UNANSWERED_SECONDS = 25  # daemon/sandbox/sandboxes.c: PING_AFTER_MS and PONG_MS
 # Of the model, after which an attempt of a request is given up; there are five, 7.5 s apart in all.
-IDLE_SECONDS = 3
+IDLE_SECONDS = 5
 ATTEMPTS_SECONDS = 5 * IDLE_SECONDS + 7.5 * 1.25
 
 
@@ -105,6 +107,8 @@ class Kill(Fault):
             self.spoils = CUT_OFF
         if self.variant in OF_SANDBOX:
             self.of, self.fails, self.spoils = self.tenant, ("sandbox_unavailable",), LOST
+        if self.variant == "guest":
+            self.spoils = (*LOST, *ENDED)
 
     def begin(self):
         if "at once" in self.variant:
@@ -130,6 +134,8 @@ class Stop(Fault):
         self.stopped = []
         if self.variant in OF_SANDBOX:
             self.of = self.tenant
+        if self.variant in ("sentry", "gofer", "guest"):
+            self.spoils = LOST  # it is ended when what a cancelled call runs is not gone in 2 s
 
     def begin(self):
         if "all" in self.variant:
@@ -146,7 +152,8 @@ class Stop(Fault):
 
 
 class StopForGood(Stop):
-    """For longer than the server waits: a sandbox that does not answer it any more is ended.
+    """For longer than the server waits: a sandbox that does not answer it any more is ended. Nothing
+    of it is cancelled meanwhile, for which it would be ended much sooner.
 
     Of a guest all processes, and one more look for those that were being made. Other processes of
     a sandbox are none of those that frames pass through: it goes on without them."""
@@ -159,14 +166,20 @@ class StopForGood(Stop):
         super().__init__(*arguments)
         self.fails, self.spoils = ("sandbox_unavailable",), LOST
         self.log_from = 0
+        self.cancels = self.chaos.ledger.accounts[self.tenant].cancels
 
     def begin(self):
+        self.cancels.acquire()
         self.log_from = len(self.unit.log())
         for _ in range(2):
             found = self.victims(self.variant)
             self.stopped += found
             for process in found:
                 send(process, signal.SIGSTOP)
+
+    def end(self):
+        super().end()
+        self.cancels.release()
 
     def unfelt(self):
         of = self.unit.tenants[self.tenant].id
@@ -425,6 +438,7 @@ class Restart(Fault):
 
     kind = "restart"
     variants = ("in order", "hastened")
+    spoils = CUT_OFF
     may_end = True
 
     def begin(self):

@@ -40,6 +40,7 @@ class Account:
         self.gone = []  # turns whose session was deleted before anybody had judged them
         self.done = set()  # commands of judged ones among those, each of which ran once
         self.told = {}  # (turn, call): the output that a tool.finished told of
+        self.cancels = threading.Lock()  # whoever holds it has the others cancel nothing
         self.written_off = set()  # turns that were found wrong, and need no more telling
 
 

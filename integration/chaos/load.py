@@ -299,6 +299,10 @@ class Cancels(Program):
     """A turn that is told to end stays ended."""
 
     def piece(self, session):
+        with self.account.cancels:
+            self.cancel(session)
+
+    def cancel(self, session):
         mark = uuid.uuid4().hex
         turn = self.start(session, "cancelled", {"calls": [[shell(
             f"echo {mark} >>effects; sleep 600; echo done {mark}")]]})

@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import random
+import re
 import resource
 import signal
 import sys
@@ -38,6 +39,8 @@ VISITOR = "initech"  # its turns are not judged: it is the one who misbehaves
 GUEST = "hooli"  # comes and goes with the registry
 QUIET_SECONDS = 100
 WRONGS_SHOWN = 6
+OVERLOAD = 3  # processes that want to run, for each processor
+SLOW = re.compile(r"a cancelled call did not end|previous runner does not end")
 
 
 class Chaos:
@@ -53,6 +56,7 @@ class Chaos:
         self.clerk = Clerk(self.ledger)
         self.watchers, self.fault, self.round_began, self.log_seen = [], None, 0, 0
         self.registry_lock = threading.Lock()
+        self.slow = set()
         models = declare(self.unit, entry("clerk", "chat-completions", self.clerk.url,
                                           idleSeconds=int(faults.IDLE_SECONDS * PATIENCE)))
         self.unit.open(f"--models={models}")
@@ -87,9 +91,20 @@ class Chaos:
 
     def excuses(self, tenant, turn):
         """(codes that this turn may have failed with, words that its results may have instead)"""
+        codes, words = (), ()
         if self.fault and self.ledger.broke(turn.asked, turn.ended):
-            return self.fault.excuses(tenant)
-        return (), ()
+            codes, words = self.fault.excuses(tenant)
+        if tenant in self.slow:
+            codes, words = (*codes, "sandbox_unavailable"), (*words, *faults.LOST)
+        return codes, words
+
+    def too_slow(self):
+        """Tenants whose sandbox ended because the machine has far more to do than it can: the
+        daemon gives processes some seconds to be gone."""
+        load = os.getloadavg()[0] / len(os.sched_getaffinity(0))
+        text = self.unit.log()[self.log_seen:] if load > OVERLOAD else ""
+        return {name for name in self.ledger.accounts for line in text.splitlines()
+                if self.unit.tenants[name].id in line and SLOW.search(line)}
 
     # -- rounds
 
@@ -114,6 +129,7 @@ class Chaos:
     def judge(self, leak_seconds=LEAK_SECONDS):
         """What is wrong, once all is quiet."""
         self.checker.leak_seconds = leak_seconds
+        self.slow = self.too_slow()
         found = self.checker.check()
         self.write_off()
         return self.ledger.take_wrongs() + found
@@ -170,6 +186,7 @@ class Chaos:
         self.unit.may_end = False
         fresh = self.ledger.accepted - known
         restarted = ", restarted" if self.unit.starts > starts else ""
+        restarted += ", too slow a machine" if self.slow else ""
         print(f"round {number:3}: {str(fault)[:58]:58} {fault.hold:4.1f} s, ready after "
               f"{back:4.1f} s, {fresh:3} turns, {time.monotonic() - self.round_began:4.0f} s"
               f"{restarted} ... {'FAILED' if wrongs else 'ok'}", flush=True)
