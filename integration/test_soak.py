@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as tree
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,13 +15,18 @@ from world import BUILD, ROOT
 
 sys.path.insert(0, f"{ROOT}/bench")
 
+from chaos.ledger import Turn  # noqa: E402
+from chaos.load import Lost, Reader, shell  # noqa: E402
 from figures import quantile  # noqa: E402
 from soak import flat, measures, run  # noqa: E402
 from soak.draw import Panel, draw, round_up  # noqa: E402
 from soak.flat import Bound, Verdict, line, windows  # noqa: E402
+from soak.load import (  # noqa: E402
+    MIXED, Approvals, Cancels, Commands, Files, Sleeper)
 from soak.sample import Family, size_of  # noqa: E402
 
 RUN = 1800
+PROGRAMS = list(dict.fromkeys([*MIXED, Sleeper]))
 SEEDS = range(6)
 EVERY = 6
 
@@ -219,6 +225,58 @@ def test_the_exit_status(verdict, left, wrongs, status, capsys):
     row.verdict.word = verdict
     assert run.conclude([row], {"rows": left}, wrongs) == status
     assert f"1 {verdict}" in capsys.readouterr().out.replace("grow,", "grows,")
+
+
+# -- how turns are judged
+
+
+def tool(total, reason="exited", **more):
+    return {"totalBytes": total, "details": {"reason": reason, **more}}
+
+
+def ended(kind, status="completed", text="told m", tools=(), **plan):
+    """Nothing, or what a program finds wrong of a turn that came to this."""
+    plan = {"mark": "m", "calls": [[shell("echo hi", "hi\n")]], **plan}
+    turn = Turn("t", "s", "x", plan, 0)
+    code = {"code": "sandbox_unavailable"} if status == "failed" else None
+    output = {"assistantText": text, "tools": list(tools)} if status == "completed" else None
+    result = {"turn": {"status": status, "error": code}, "output": output}
+    program = kind.__new__(kind)
+    program.ask = lambda *_: SimpleNamespace(status=200, json=result)
+    try:
+        assert program.finish(turn) is turn
+    except Lost as problem:
+        return str(problem)
+    return None
+
+
+@pytest.mark.parametrize("kind", [k for k in PROGRAMS if k not in (Cancels, Reader)])
+def test_a_turn_that_does_not_complete_is_wrong(kind):
+    for status in ("failed", "cancelled"):
+        assert "is not completed" in ended(kind, status, decision="allow_once")
+    assert ended(kind, tools=[tool(3, exitCode=0)], decision="allow_once") is None
+
+
+def test_a_turn_that_is_to_be_cancelled_is_wrong_when_it_is_not():
+    assert ended(Cancels, "cancelled") is None
+    assert "is not cancelled" in ended(Cancels, "failed")
+    assert "is not cancelled" in ended(Cancels, tools=[tool(3, exitCode=0)])
+
+
+@pytest.mark.parametrize("kind", [Commands, Files, Sleeper])
+@pytest.mark.parametrize("changed", [
+    {"text": "told n"}, {"tools": []}, {"tools": [tool(3, exitCode=1)]},
+    {"tools": [tool(3, "lost", exitCode=None)]}, {"tools": [tool(2, exitCode=0)]},
+    {"tools": [tool(3, exitCode=None, signal=9)]}])
+def test_a_call_that_does_not_end_as_it_ought_to_is_wrong(kind, changed):
+    assert ended(kind, **{"tools": [tool(3, exitCode=0)], **changed})
+
+
+@pytest.mark.parametrize("decision, reason, well", [
+    ("deny", "denied", True), ("deny", "exited", False), ("allow_once", "denied", False)])
+def test_a_decision_holds(decision, reason, well):
+    found = ended(Approvals, tools=[tool(3, reason)], decision=decision)
+    assert (found is None) is well
 
 
 class Ending:

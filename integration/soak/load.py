@@ -10,7 +10,7 @@ import threading
 import time
 
 from chaos import load
-from chaos.load import Cancels, Closed, Commands, Files, Program, Questions, Reader, shell
+from chaos.load import Closed, Program, Reader, shell
 from client import TERMINAL
 
 TURNS_OF_A_SESSION = 6
@@ -18,6 +18,50 @@ PAUSE = (0.4, 1.6)  # seconds between two pieces
 RELOAD_PAUSE = (3, 7)
 SLEEP_SECONDS = 15  # until an idle sandbox stops
 ATTACHED = (1, 1 << 17)  # bytes
+
+
+class Judged(Program):
+    """Nothing is broken here, so every turn ends as it ought to, and every call of it does."""
+
+    ends = "completed"
+
+    def finish(self, turn):
+        super().finish(turn)
+        if turn.status != self.ends:
+            raise load.Lost(f"{turn} is not {self.ends}: {turn.result}")
+        if turn.status == "completed":
+            self.judge_output(turn, turn.result["output"])
+        return turn
+
+    @staticmethod
+    def judge_output(turn, output):
+        if output["assistantText"] != f"told {turn.plan['mark']}":
+            raise load.Lost(f"{turn} says {output['assistantText']!r}")
+        if len(output["tools"]) != len(turn.says()):
+            raise load.Lost(f"{turn}: {len(turn.says())} calls wanted, {output['tools']}")
+        for tool, said in zip(output["tools"], turn.says()):
+            details = tool["details"] or {}  # of an answered question there are none
+            whole = said.endswith("\n")  # of what a command writes all is said
+            if details.get("reason", "done") not in ("done", "exited") or \
+                    details.get("exitCode", 0) != 0 or details.get("signal") or \
+                    (whole and tool["totalBytes"] != len(said)):
+                raise load.Lost(f"{turn}: {tool}, and {said!r} was to be said")
+
+
+class Commands(Judged, load.Commands):
+    pass
+
+
+class Files(Judged, load.Files):
+    pass
+
+
+class Questions(Judged, load.Questions):
+    pass
+
+
+class Cancels(Judged, load.Cancels):
+    ends = "cancelled"
 
 
 class Approvals(Questions):
@@ -37,10 +81,17 @@ class Approvals(Questions):
         decision = self.chance.choice(("allow_once", "deny"))
         self.expect(self.ask("POST", f"/v1/requests/{listed[0]['id']}/resolve",
                              {"decision": decision}), 200)
+        turn.plan["decision"] = decision
         self.finish(turn)
 
+    def judge_output(self, turn, output):
+        if turn.plan["decision"] != "deny":
+            super().judge_output(turn, output)
+        elif [tool["details"]["reason"] for tool in output["tools"]] != ["denied"]:
+            raise load.Lost(f"{turn}: {output['tools']} of a command that was denied")
 
-class Attachments(Program):
+
+class Attachments(Judged):
     """Files that come with a turn; and all files that turns leave are removed."""
 
     def piece(self, session):
@@ -49,13 +100,10 @@ class Attachments(Program):
                   "data": base64.b64encode(data).decode()}]
         plan = {"calls": [[shell("wc -c /workspace/.cloister/*/1/note.bin")],
                           [shell("rm -rf /workspace/.cloister/* /workspace/effects")]]}
-        turn = self.finish(self.start(session, "attachments", plan, files=files))
-        seen = turn.result["output"]["tools"]
-        if turn.status != "completed" or len(seen) != 2:
-            raise load.Lost(f"{turn} with a file of {len(data)} bytes: {turn.result}")
+        self.finish(self.start(session, "attachments", plan, files=files))
 
 
-class Sleeper(Program):
+class Sleeper(Judged):
     """Lets its sandbox stop, and wants it again."""
 
     def piece(self, session):

@@ -127,6 +127,8 @@ class Soak:
     def forget(self):
         """What the chaos keeps to judge later, and nobody asks for here."""
         self.clerk.asked.clear()
+        for account in self.ledger.accounts.values():
+            account.gone.clear()
         for watcher in self.watchers:
             watcher.forget()
         self.wrongs += self.ledger.take_wrongs()
