@@ -152,8 +152,8 @@ class Stop(Fault):
 
 
 class StopForGood(Stop):
-    """For longer than the server waits: a sandbox that does not answer it any more is ended. Nothing
-    of it is cancelled meanwhile, for which it would be ended much sooner.
+    """For longer than the server waits: a sandbox that does not answer it any more is ended.
+    Nothing of it is cancelled meanwhile, for which it would be ended much sooner.
 
     Of a guest all processes, and one more look for those that were being made. Other processes of
     a sandbox are none of those that frames pass through: it goes on without them."""
