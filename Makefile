@@ -175,11 +175,13 @@ fuzz_sources := $(sort $(wildcard fuzz/*.c))
 fuzz_shared := fuzz/files.c fuzz/other_json.c
 fuzz_targets := $(patsubst %.c,%,$(filter-out $(fuzz_shared),$(fuzz_sources)))
 fuzz_runner := fuzz/cgroup fuzz/mounts fuzz/netlink fuzz/nft fuzz/report fuzz/words
+# What it stands in for is in the archives too; its own comes first.
+l.fuzz/api := -Wl,-z,muldefs
 fuzz_prog = $(if $(filter $(fuzz_runner),$1),cloister-runner,$(if $(filter fuzz/inside,$1),cloister-guest,cloisterd))
 define fuzz_rule
 $B/$1: $B/$1.o $(fuzz_shared:%.c=$B/%.o) $(foreach d,$(dirs.$(call fuzz_prog,$1)),$(call archive,$d))
 	@echo "  LD    $$@"
-	$$Q$$(CC) $$(l.fuzz) -o $$@ $$^ $$(shell $$(PKG) --libs jansson $(pkgs.$(call fuzz_prog,$1))) -lpthread
+	$$Q$$(CC) $$(l.fuzz) $$(l.$1) -o $$@ $$^ $$(shell $$(PKG) --libs jansson $(pkgs.$(call fuzz_prog,$1))) -lpthread
 endef
 $(foreach t,$(fuzz_targets),$(eval $(call fuzz_rule,$t)))
 # The log of scripts/fuzz names what was built; "+": with changes.

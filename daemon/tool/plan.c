@@ -3,7 +3,8 @@
 #include <string.h>
 
 #define STEPS_MAX 100
-#define TEXT_MAX  ((size_t)16384) /* bytes of all steps; it is part of the result's details */
+#define TEXT_MAX  ((size_t)16384) /* bytes of all steps */
+#define PLAN_MAX  ((size_t)60000) /* as JSON, which is part of the result's details */
 
 static bool known(const char *status)
 {
@@ -35,6 +36,15 @@ static int check_step(const struct json *step, size_t i, size_t *bytes, struct t
 	return -1;
 }
 
+/* JSON has six bytes for a control character. */
+static bool fits_details(const struct json *steps)
+{
+	auto_buf struct buf text = BUF_INIT(PLAN_MAX);
+
+	json_write(steps, &text);
+	return !buf_failed(&text);
+}
+
 static int run_plan(const struct tool_context *c, const struct item *call, struct tool_outcome *ret,
                     struct err *e)
 {
@@ -53,6 +63,9 @@ static int run_plan(const struct tool_context *c, const struct item *call, struc
 	for (size_t i = 0; i < json_len(v[0]); i++)
 		if (check_step(json_at(v[0], i), i, &bytes, ret))
 			return 0;
+	if (!fits_details(v[0]))
+		return tool_refuse(ret, "invalid_arguments",
+		                   "steps: more than 60000 bytes as JSON");
 	buf_adds(&text, "the plan is shown");
 	tool_body(ret, &text);
 	json_put_str(ret->details, "reason", "done");

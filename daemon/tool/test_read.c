@@ -173,6 +173,24 @@ static void a_plan_with_much_text(void **state)
 	BEGINS("update_plan", text.data, "error: invalid_arguments: steps[0]: ");
 }
 
+/* A control character is one byte of text and six of JSON, and what is shown is stored so. */
+static void a_plan_that_is_stored(void **state)
+{
+	(void)state;
+	for (int i = 9900; i < 16000; i += 3000) {
+		auto_buf struct buf text = BUF_INIT(100000);
+
+		buf_adds(&text, "{\"steps\":[{\"status\":\"pending\",\"step\":\"");
+		for (int k = 0; k < i; k++)
+			buf_adds(&text, "\\u0001");
+		buf_adds(&text, "\"}]}");
+		BEGINS("update_plan", text.data,
+		       i == 9900 ? "the plan is shown" : "error: invalid_arguments: steps: ");
+		tool_outcome_store_details(&last);
+		assert_non_null(last.result.details);
+	}
+}
+
 /* -- all ------------------------------------------------------------------------------------ */
 
 /* What each tool says of its arguments is JSON, and no tool takes an argument it does not name. */
@@ -224,8 +242,8 @@ int main(void)
 		IN_ROOT(bytes_and_lines),       IN_ROOT(what_is_no_file),
 		IN_ROOT(a_huge_file),           IN_ROOT(images_by_content),
 		IN_ROOT(images_have_a_bound),   IN_ROOT(a_plan),
-		IN_ROOT(a_plan_with_much_text), IN_ROOT(every_schema),
-		cmocka_unit_test(what_writes),
+		IN_ROOT(a_plan_with_much_text), IN_ROOT(a_plan_that_is_stored),
+		IN_ROOT(every_schema),          cmocka_unit_test(what_writes),
 	};
 
 	return RUN_TESTS(tests);
