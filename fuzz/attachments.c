@@ -1,12 +1,14 @@
 /*
  * What a client attaches to a turn: names, types and base64, beside a second reader of all
- * three.  0xff stands between attachments and 0xfe between the fields of one: "image", a
- * type and the data, or a name, a type and the data.
+ * three; and what an image is, as a tool of a model sees it.  0xff stands between attachments and
+ * 0xfe between the fields of one: "image", a type and the data, or a name, a type and the data.
  */
 #include "fuzz/fuzz.h"
 
+#include "common/attr.h"
 #include "common/utf8.h"
 #include "daemon/api/attachments.h"
+#include "daemon/tool/image.h"
 
 #include <sodium.h>
 #include <stdbool.h>
@@ -119,6 +121,21 @@ static bool is_image(const struct field *type, const char *data, size_t len)
 	       begins(data + 8, 4, "WEBP", 4);
 }
 
+/* What a tool shows a model; it has no bitmaps. */
+static void check_sniffing(const char *data, size_t len)
+{
+	static const char *const types[] = { "image/jpeg", "image/png", "image/gif", "image/webp" };
+	const char *found = image_type(data, len), *wanted = "";
+
+	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+		const struct field type = { types[i], strlen(types[i]) };
+
+		if (is_image(&type, data, len))
+			wanted = types[i];
+	}
+	demand(strcmp(found ? found : "", wanted) == 0);
+}
+
 /* -- one request ------------------------------------------------------------------------------ */
 
 struct given {
@@ -160,6 +177,8 @@ static void give(struct given *g, const struct field *f)
 	put(o, "data", &f[2]);
 	json_push(file ? g->files : g->images, o);
 	g->right &= data && (file ? is_name(&f[0]) && is_type(&f[1]) : is_image(&f[1], data, len));
+	if (data)
+		check_sniffing(data, len);
 	if (data && *n < ATTACHMENTS_MAX)
 		g->wanted[file][*n] = (struct attachment){ data, len };
 	else
@@ -236,6 +255,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct given g;
 
 	demand(sodium_init() >= 0);
+	check_sniffing((const char *)data, size);
 	give_all(&g, data, size);
 	demand(attachments_read(&req, &res, g.images, g.files, &a) == g.right);
 	if (g.right) {

@@ -1,6 +1,8 @@
 /*
  * Answers of providers in the three wire formats: cut anywhere, they say the same.  The first
- * byte chooses the format, the second the size of the pieces.
+ * byte chooses the format, the second the size of the pieces.  And the same as the body of an
+ * error, with a status that the two of them choose: a line for the tenant, in which the
+ * provider's own words are only where they may be.
  */
 #include "fuzz/fuzz.h"
 
@@ -52,6 +54,20 @@ static int read_in_pieces(enum dialect dialect, const char *data, size_t size, s
 	return rc;
 }
 
+static void check_fault(int status, const char *body, size_t len)
+{
+	struct err e = ERR_INIT;
+
+	demand(fault_read(status, body, len, &e) == -1);
+	demand(e.code >= MODEL_FAILED && e.code <= MODEL_TOO_LONG);
+	demand(e.text[0] && utf8_valid(e.text, strlen(e.text)));
+	for (const char *c = e.text; *c; c++)
+		demand((unsigned char)*c >= ' ' && *c != 127);
+	demand(e.code == MODEL_CONTEXT || e.code == MODEL_REJECTED || strlen(e.text) < 100);
+	demand(status != 401 || !fault_passes(e.code));
+	demand(status < 500 || e.code != MODEL_REJECTED);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct told whole = { .log = BUF_INIT(1 << 20) }, cut = { .log = BUF_INIT(1 << 20) };
@@ -60,6 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size < 2)
 		return 0;
+	check_fault(300 + data[0] + data[1] % 8, (const char *)data + 2, size - 2);
 	dialect = (enum dialect)(data[0] % 3);
 	answer_init(&whole.answer, 0);
 	answer_init(&cut.answer, 0);
