@@ -136,24 +136,30 @@ static int identify(const char *path, char *ret, size_t size, struct err *e)
 	return 0;
 }
 
-/* The identity, the version's two lines, an empty line, and the flags. */
-static bool recall(int dir, const char *identity, struct runsc_facts *ret)
+bool probe_recall(char *text, const char *identity, struct runsc_facts *ret)
 {
-	auto_close int fd = openat(dir, CACHE_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	auto_free char *text = NULL;
 	struct err ignored = ERR_INIT;
 	size_t start = strlen(identity);
-	size_t len;
 	char *gap;
 
-	if (fd < 0 || fd_read_all(fd, CACHE_MAX, &text, &len, &ignored) < 0 ||
-	    strncmp(text, identity, start) != 0)
+	if (strncmp(text, identity, start) != 0)
 		return false;
 	gap = strstr(text + start, "\n\n");
 	if (!gap)
 		return false;
 	gap[1] = '\0';
 	return read_words(text + start, gap + 2, ret, &ignored) == 0;
+}
+
+static bool recall(int dir, const char *identity, struct runsc_facts *ret)
+{
+	auto_close int fd = openat(dir, CACHE_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	auto_free char *text = NULL;
+	struct err ignored = ERR_INIT;
+	size_t len;
+
+	return fd >= 0 && fd_read_all(fd, CACHE_MAX, &text, &len, &ignored) == 0 &&
+	       probe_recall(text, identity, ret);
 }
 
 /* Losing it costs a moment at the next start, and nothing else. */
