@@ -173,13 +173,16 @@ tests: $(programs:%=$B/%) $(test_bins)
 SECONDS ?= 20
 fuzz_sources := $(sort $(wildcard fuzz/*.c))
 fuzz_shared := fuzz/files.c fuzz/other_json.c
-fuzz_targets := $(patsubst %.c,%,$(filter-out $(fuzz_shared),$(fuzz_sources)))
+# A part of one, for readers of another program.
+fuzz_parts := fuzz/cgroup_daemon.c
+part.fuzz/cgroup := $B/fuzz/cgroup_daemon.o $(call archive,daemon/launcher) $(call archive,daemon/doctor)
+fuzz_targets := $(patsubst %.c,%,$(filter-out $(fuzz_shared) $(fuzz_parts),$(fuzz_sources)))
 fuzz_runner := fuzz/cgroup fuzz/mounts fuzz/netlink fuzz/nft fuzz/report fuzz/words
 # What it stands in for is in the archives too; its own comes first.
 l.fuzz/api := -Wl,-z,muldefs
 fuzz_prog = $(if $(filter $(fuzz_runner),$1),cloister-runner,$(if $(filter fuzz/inside,$1),cloister-guest,cloisterd))
 define fuzz_rule
-$B/$1: $B/$1.o $(fuzz_shared:%.c=$B/%.o) $(foreach d,$(dirs.$(call fuzz_prog,$1)),$(call archive,$d))
+$B/$1: $B/$1.o $(part.$1) $(fuzz_shared:%.c=$B/%.o) $(foreach d,$(dirs.$(call fuzz_prog,$1)),$(call archive,$d))
 	@echo "  LD    $$@"
 	$$Q$$(CC) $$(l.fuzz) $$(l.$1) -o $$@ $$^ $$(shell $$(PKG) --libs jansson $(pkgs.$(call fuzz_prog,$1))) -lpthread
 endef

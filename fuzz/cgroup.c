@@ -1,7 +1,8 @@
 /*
- * Files of cgroups, as text and as the runner reads them: the first ones of the input are the
- * files below in their order, each up to a NUL.
+ * Files of cgroups, as text and as runner, launcher and doctor read them: the first ones of the
+ * input are the files below in their order and those of cgroup_daemon.h, each up to a NUL.
  */
+#include "fuzz/cgroup_daemon.h"
 #include "fuzz/files.h"
 #include "fuzz/fuzz.h"
 
@@ -30,13 +31,20 @@ static const char *const files[] = {
 	"cgroup.events",
 };
 
-static char *texts[ARRAY_LEN(files)];
+#define FILES (ARRAY_LEN(files) + DAEMON_FILES)
+
+static char *texts[FILES];
+
+static const char *name_of(size_t i)
+{
+	return i < ARRAY_LEN(files) ? files[i] : daemon_files[i - ARRAY_LEN(files)];
+}
 
 static void put_files(int dir, const char *data, size_t size)
 {
-	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+	for (size_t i = 0; i < FILES; i++) {
 		auto_close int fd =
-			openat(dir, files[i], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+			openat(dir, name_of(i), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 		const char *end = size ? memchr(data, '\0', size) : NULL;
 		size_t len = end ? (size_t)(end - data) : size;
 
@@ -110,6 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct cgroup c = { .parent = -1, .dir = open_dir(), .limits = { .memory = 1 << 20 } };
 	struct err e = ERR_INIT;
+	char *whole;
 
 	put_files(c.dir, (const char *)data, size);
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
@@ -121,8 +130,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		       strstr(texts[6], "pids") && strstr(texts[7], "77"));
 	else
 		demand(e.text[0]);
-	demand(cgroup_verify(&c, SELF, &e) < 0); /* it has no limits */
-	for (size_t i = 0; i < ARRAY_LEN(files); i++)
+	demand(cgroup_verify(&c, SELF, &e) < 0); /* no file has its depth */
+	whole = text_of(data, size);
+	check_daemon_tree(&(struct daemon_tree){ input_dir(), whole, texts[0], texts[2],
+	                                         texts + ARRAY_LEN(files) });
+	free(whole);
+	for (size_t i = 0; i < FILES; i++)
 		free(texts[i]);
 	return 0;
 }

@@ -1,20 +1,26 @@
 /*
  * What processes of ours say to each other: one of them may have been taken over.  The first
  * byte chooses who listens: to messages of launcher and server, to pieces of the courier, to
- * a compiled registry, or to what a runner writes on its standard error.
+ * a compiled registry, or to what a runner writes on its standard error.  Bits above those let
+ * the launcher's control socket listen instead: to words of an operator, each after a byte of
+ * its length, and to what it is to tell them.
  */
+#include "fuzz/files.h"
 #include "fuzz/fuzz.h"
 
 #include "common/clock.h"
 #include "common/fd.h"
 #include "common/log.h"
+#include "daemon/launcher/control.h"
 #include "daemon/launcher/message.h"
 #include "daemon/launcher/runner_log.h"
 #include "daemon/model/courier_client.h"
 #include "daemon/tenant/compiled.h"
 
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 /* A socket that has these bytes and then ends. */
@@ -97,12 +103,100 @@ static void hear_runner(const uint8_t *data, size_t size)
 	demand(strcmp(whole.reason, cut.reason) == 0 && whole.budget == cut.budget);
 }
 
+/* -- the control socket ----------------------------------------------------------------------- */
+
+static int call_launcher(const struct control *c)
+{
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	(void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", c->path);
+	demand(fd >= 0 && connect(fd, (const struct sockaddr *)&at, sizeof(at)) == 0);
+	return fd;
+}
+
+/* What may be asked, and nothing beside it. */
+static bool is_request(const uint8_t *data, size_t size)
+{
+	struct control_request r;
+	bool named = false;
+
+	if (size != sizeof(r))
+		return false;
+	memcpy(&r, data, sizeof(r));
+	for (size_t i = 0; i < sizeof(r.tenant); i++)
+		named |= ((const char *)&r.tenant)[i] != 0;
+	if (r.word == CONTROL_PURGE)
+		return !r.tenant.text[36] && uuid_valid(r.tenant.text, 36);
+	return r.word >= CONTROL_RELOAD && r.word <= CONTROL_DRAIN && !named;
+}
+
+/* A byte that no terminal obeys, behind the one before it. */
+static bool is_tame(const char *at)
+{
+	unsigned char c = (unsigned char)at[0];
+
+	return c >= ' ' && c != 127 && !(c >= 0x80 && c < 0xa0 && (unsigned char)at[-1] == 0xc2);
+}
+
+/* Lines of the launcher's, without what a terminal would obey, and the status at the end. */
+static void hear_answer(int fd)
+{
+	char packet[4096];
+	bool over = false;
+	ssize_t n;
+
+	while ((n = recv(fd, packet, sizeof(packet), MSG_DONTWAIT)) > 0) {
+		demand(!over && strchr("-!=", packet[0]) && n <= 2101);
+		for (ssize_t i = 1; i < n; i++)
+			demand(is_tame(packet + i));
+		over = packet[0] == '=';
+		demand(!over || (n == 2 && packet[1] == '3'));
+	}
+	demand(over);
+}
+
+static void tell_caller(struct control *c, int fd, const char *text)
+{
+	control_line(c, false, text);
+	control_line(c, true, text);
+	control_end(c, CONTROL_BUSY);
+	demand(c->fd < 0);
+	hear_answer(fd);
+}
+
+static void hear_operator(const uint8_t *data, size_t size)
+{
+	struct control_request got;
+	struct control c = { .fd = -1 };
+	struct err e = ERR_INIT;
+	size_t len = data[0] < size ? data[0] : size - 1;
+	char *text = text_of(data + 1 + len, size - 1 - len);
+	bool asked = false;
+	int fd;
+
+	demand(control_open(&c, input_dir(), &e) == 0);
+	fd = call_launcher(&c);
+	demand(send(fd, data + 1, len, MSG_NOSIGNAL) == (ssize_t)len);
+	for (int i = 0; i < 4 && !asked; i++)
+		asked = control_serve(&c, &got);
+	demand(asked == is_request(data + 1, len) && (c.fd >= 0) == asked);
+	demand(!asked || memcmp(&got.word, data + 1, sizeof(got.word)) == 0);
+	if (asked)
+		tell_caller(&c, fd, text);
+	fd_close(&fd);
+	control_close(&c);
+	free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 2 || size > (size_t)64 << 10)
 		return 0;
 	log_setup("fuzz", LOG_ERROR);
-	if (data[0] % 4 == 0)
+	if (data[0] / 4 == 16)
+		hear_operator(data + 1, size - 1);
+	else if (data[0] % 4 == 0)
 		hear_launcher(data + 1, size - 1);
 	else if (data[0] % 4 == 1)
 		hear_courier(data + 1, size - 1);

@@ -14,7 +14,8 @@ become_root() {
 	[ "$(id -u)" -ne 0 ] || return 0
 	command -v sudo >/dev/null ||
 		die "needs root and there is no sudo; run it as root (su -c 'make ...')"
-	exec sudo --preserve-env=CLOISTER_CONFINE,CLOISTER_PORT,CLOISTER_VAR -- "$(realpath "$0")" "$@"
+	exec sudo --preserve-env=CI,CLOISTER_CONFINE,CLOISTER_PATIENCE,CLOISTER_PORT,CLOISTER_VAR \
+		-- "$(realpath "$0")" "$@"
 }
 
 # The prefix that makes a command the service user's, with no way back to more power.
