@@ -10,7 +10,7 @@
 #   make check-vm-short, check-vm-long  the same with the most telling tests, and with all
 #   make check-chaos  break one thing after the other under load (ROUNDS=100, SEED=N)
 #   make soak      mixed load for MINUTES=30: what grows, and what gets slower (SEED=N)
-#   make fuzz      every reader of foreign bytes against SECONDS=20 of invented ones
+#   make fuzz      readers of foreign bytes against SECONDS=20 of invented ones
 #   make cov       which lines the tests run, by folder
 #   make bench     measure, side by side with the tools it competes with (ROWS="name ...", SHORT=1)
 #   make lint      everything static        make format   rewrite in house style
