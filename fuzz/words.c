@@ -2,7 +2,7 @@
  * What runsc says of itself, at once and as it was kept; what the kernel says of a process; the
  * record of a runner's processes, in which '@' stands for this process as it would stand there;
  * and what a tenant may reach, as the runner's command line has it.  Each input is read as all
- * of them.
+ * of them, and as a record when it could be one.
  *
  * The record decides who is killed.  Nobody is: for the runner's lock this program opens
  * processes and sends signals.
@@ -171,6 +171,12 @@ static void check_killed(const struct buf *record, int rc, const struct err *e)
 	demand(rc < 0 || killed || !has_line(text, self));
 }
 
+/* It costs a hundred times what the others do. */
+static bool may_be_record(const char *text)
+{
+	return strchr(text, '@') || !text[strspn(text, " \n+-0123456789")];
+}
+
 static void check_record(const char *text)
 {
 	static int dir = -1;
@@ -292,7 +298,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	check_runsc(text);
 	check_kept(text);
 	check_start(text);
-	check_record(text);
+	if (may_be_record(text))
+		check_record(text);
 	check_egress(text);
 	free(text);
 	return 0;
