@@ -112,7 +112,7 @@ class Daemon(Parts):
     def __init__(self, world, tenants=("acme", "globex"), options=(), first=False):
         self.world, self.options, self.first = world, list(options), first
         self.process, self.port = None, None
-        self.environment = dict(ENVIRONMENT)
+        self.environment = {}  # more of it
         self.var = world.new_directory()
         make_directory(self.var)
         for name in ("tokens", "workspaces", "state"):
@@ -140,7 +140,8 @@ class Daemon(Parts):
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [*prefix, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
-                env=self.environment, start_new_session=True, preexec_fn=preexec_fn)
+                env={**ENVIRONMENT, **self.environment}, start_new_session=True,
+                preexec_fn=preexec_fn)
 
     def start(self, *more, **changed):
         before, command = len(self.log()), self.command(*more, **changed)
