@@ -20,7 +20,7 @@ static struct budget_party **find(struct budget *b, const struct uuid *id)
 
 static size_t share(const struct budget *b, const struct uuid *party)
 {
-	return *party->text ? b->max_body * BUDGET_BODIES / 2 : b->max_body;
+	return *party->text ? b->share : b->nobody;
 }
 
 static struct budget_party *add_party(struct budget *b, const struct uuid *id)
@@ -40,7 +40,7 @@ bool budget_take(struct budget *b, const struct uuid *party, size_t n)
 	struct budget_party *p = *find(b, party);
 	size_t has = p ? p->used : 0;
 
-	if (n > share(b, party) - has || n > b->max_body * BUDGET_BODIES - b->used)
+	if (n > share(b, party) - has || n > b->max - b->used)
 		return false;
 	if (!n)
 		return true;

@@ -4,6 +4,11 @@
  * Its own timeout is an idle timer that any byte restarts, so a head or body that
  * drips in would hold a connection for ever.  Here every connection has one deadline,
  * and the sweep shuts down the socket of those that are past it.
+ *
+ * Whoever connects needs no token for it.  So before the last places are taken, the oldest
+ * connections go on which nobody known has asked anything, and there is room for new ones as
+ * fast as they come.  The others are kept, up to a share of each tenant and one of all: what a
+ * token opens is nobody else's harm either.
  */
 #include "daemon/http/server.h"
 
@@ -16,6 +21,7 @@
 #include <sys/socket.h>
 
 #define LOOK_MS 20 /* a request behind an answer is mostly there by then */
+#define SPARE   32 /* one of so many places is left to those who come next */
 
 void connection_set_deadline(struct connection *c, uint64_t deadline_ms)
 {
@@ -46,13 +52,13 @@ static bool unheard(const struct connection *c)
 }
 
 /* A request that did not arrive in time is told so; whoever sent nothing is not. */
-static void cut(struct connection *c)
+static void cut(struct connection *c, unsigned int status)
 {
 	const struct http_exchange *ex = c->exchange;
 
 	c->deadline_ms = 0;
 	if (ex ? ex->stage == STAGE_HEAD || ex->stage == STAGE_BODY : unheard(c))
-		page_send(c, MHD_HTTP_REQUEST_TIMEOUT);
+		page_send(c, status);
 	(void)shutdown(c->fd, SHUT_RDWR);
 }
 
@@ -69,9 +75,64 @@ static void past_deadline(struct connection *c, uint64_t now_ms)
 		c->deadline_ms = now_ms + conf->idle_ms + conf->request_ms;
 		return;
 	}
-	cut(c);
+	cut(c, MHD_HTTP_REQUEST_TIMEOUT);
 }
 
+/* -- room for others ------------------------------------------------------------------- */
+void connection_keep(struct connection *c, const struct uuid *party)
+{
+	if (c->kept || !budget_take(&c->server->kept, party, 1))
+		return;
+	c->kept = true;
+	c->party = *party;
+}
+
+/*
+ * Also while an answer that needs no token is sent, or whoever asked for it could hold the place
+ * by not reading it.
+ */
+static bool may_go(const struct connection *c)
+{
+	const struct http_exchange *ex = c->exchange;
+
+	if (c->kept || c->going)
+		return false;
+	return !ex ||
+	       (ex->stage != STAGE_RUNNING && ex->stage != STAGE_READY && !ex->res.stream.next);
+}
+
+static unsigned int places(const struct http_conf *conf)
+{
+	return conf->max_connections - conf->max_connections / SPARE;
+}
+
+/* Libmicrohttpd closes it when it runs next. */
+static void let_go(struct connection *c)
+{
+	c->going = true;
+	c->server->going++;
+	cut(c, MHD_HTTP_SERVICE_UNAVAILABLE);
+}
+
+void connection_make_room(struct http_server *s)
+{
+	unsigned int stay = s->open - s->going, left_out;
+
+	if (stay <= places(&s->conf))
+		return;
+	if (log_paced(&s->crowd, &left_out))
+		log_warn("http: %u connections are open: the oldest on which nobody known has "
+		         "asked are closed (%u times more since the last line)",
+		         stay, left_out);
+	for (struct connection *c = s->oldest; c && stay > places(&s->conf); c = c->prev) {
+		if (!may_go(c))
+			continue;
+		let_go(c);
+		stay--;
+	}
+}
+
+/* -- deadlines ------------------------------------------------------------------------- */
 void connection_sweep(struct http_server *s, uint64_t now_ms)
 {
 	uint64_t next = 0;
@@ -111,6 +172,8 @@ static void opened(struct http_server *s, struct MHD_Connection *mhd, void **con
 	c->next = s->connections;
 	if (c->next)
 		c->next->prev = c;
+	else
+		s->oldest = c;
 	s->connections = c;
 	s->open++;
 	connection_set_deadline(c, clock_mono_ms() + s->conf.request_ms);
@@ -127,6 +190,11 @@ static void closed(struct http_server *s, struct connection *c)
 		s->connections = c->next;
 	if (c->next)
 		c->next->prev = c->prev;
+	else
+		s->oldest = c->prev;
+	if (c->kept)
+		budget_give(&s->kept, &c->party, 1);
+	s->going -= c->going;
 	if (c->linger && !atomic_load(&s->stopping))
 		linger_add(&s->linger, c->fd, clock_mono_ms());
 	s->open--;

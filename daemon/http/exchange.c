@@ -231,18 +231,24 @@ static bool authenticate(struct http_exchange *ex)
 	const struct http_conf *conf = &ex->server->conf;
 	const char *token = NULL;
 	size_t len = 0;
+	struct uuid payer;
 
 	(void)request_token(ex, &token, &len);
 	if (conf->authenticate)
 		ex->req.principal = conf->authenticate(conf->ctx, token, len);
-	if (!ex->req.principal)
+	if (!ex->req.principal) {
 		gate_refuse(ex, token != NULL);
-	return ex->req.principal != NULL;
+		return false;
+	}
+	payer = payer_of(ex);
+	connection_keep(ex->connection, &payer);
+	return true;
 }
 
 /* The answer depends on nothing of a tenant's. */
 static bool admit_operator(struct http_exchange *ex)
 {
+	static const struct uuid operators = { .text = "+" };
 	const struct http_conf *conf = &ex->server->conf;
 	const char *token = NULL;
 	size_t len = 0;
@@ -252,8 +258,10 @@ static bool admit_operator(struct http_exchange *ex)
 		return false;
 	}
 	(void)request_token(ex, &token, &len);
-	if (token && conf->is_operator(conf->ctx, token, len))
+	if (token && conf->is_operator(conf->ctx, token, len)) {
+		connection_keep(ex->connection, &operators);
 		return true;
+	}
 	gate_refuse(ex, token != NULL);
 	return false;
 }

@@ -53,11 +53,15 @@ static void fill_page(struct http_exchange *ex, unsigned int status)
 		{ MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE, "header_too_large",
 		  "the head of the request is too large" },
 		{ MHD_HTTP_INTERNAL_SERVER_ERROR, "internal_error", "internal error" },
+		{ MHD_HTTP_SERVICE_UNAVAILABLE, "busy",
+		  "too many connections are open, and this one had no whole request" },
 		{ MHD_HTTP_HTTP_VERSION_NOT_SUPPORTED, "http_version_not_supported",
 		  "the version must be HTTP/1.1 or HTTP/1.0" },
 	};
 
 	ex->res.header_count = 0;
+	if (status == MHD_HTTP_SERVICE_UNAVAILABLE)
+		http_set_header(&ex->res, "Retry-After", "1");
 	for (size_t i = 0; i < ARRAY_LEN(pages); i++) {
 		if (pages[i].status == status) {
 			http_error(&ex->req, &ex->res, (int)status, pages[i].code, "%s",

@@ -145,6 +145,7 @@ static void *loop_main(void *arg)
 		resume_done(s);
 		MHD_run(s->mhd);
 		connection_sweep(s, now);
+		connection_make_room(s);
 		linger = linger_expire(&s->linger, now);
 	}
 	return NULL;
@@ -287,6 +288,14 @@ static int start_threads_without_signals(struct http_server *s, struct err *e)
 	return ret;
 }
 
+/* Some places are nobody's, so that who is not known yet can come to be. */
+static struct budget kept_connections(const struct http_conf *c)
+{
+	size_t all = c->max_connections - c->max_connections / 8;
+
+	return (struct budget){ .max = all, .share = c->party ? all * 3 / 4 : all };
+}
+
 int http_start(const struct http_conf *conf, struct http_server **ret, struct err *e)
 {
 	struct http_server *s = calloc(1, sizeof(*s));
@@ -299,7 +308,8 @@ int http_start(const struct http_conf *conf, struct http_server **ret, struct er
 	linger_init(&s->linger, -1);
 	pthread_mutex_init(&s->done_lock, NULL);
 	set_defaults(&s->conf);
-	s->bodies.max_body = s->conf.max_body;
+	s->bodies = budget_of_bodies(s->conf.max_body);
+	s->kept = kept_connections(conf);
 	for (size_t i = 0; conf->routes[i].method; i++)
 		metric_route(i, conf->routes[i].method, conf->routes[i].pattern);
 	if (check_limits(&s->conf, e) < 0 ||

@@ -8,6 +8,7 @@
 #ifndef DAEMON_HTTP_SERVER_H
 #define DAEMON_HTTP_SERVER_H
 
+#include "common/log.h"
 #include "daemon/http/budget.h"
 #include "daemon/http/exchange.h"
 #include "daemon/http/linger.h"
@@ -27,6 +28,9 @@ struct connection {
 	bool asked;                     /* a request was seen, if only to be refused */
 	bool linger;                    /* read on for a while after the last answer */
 	bool look;                      /* at the deadline: has the client sent all it will send? */
+	bool kept;                      /* whoever asked on it is known: it stays when others go */
+	bool going;                     /* told to end, so that others have room */
+	struct uuid party;              /* in whose share it is kept */
 };
 
 struct http_server {
@@ -51,13 +55,17 @@ struct http_server {
 
 	/* of the loop thread */
 	struct budget bodies;
+	struct budget kept; /* connections */
 	struct throttle throttle;
 	struct linger_list linger;
-	struct connection *connections;
+	struct connection *connections; /* the newest first */
+	struct connection *oldest;
 	uint64_t sweep_ms;                     /* no deadline is earlier */
 	unsigned int running;                  /* suspended exchanges */
 	unsigned int sending;                  /* answers not fully sent */
 	unsigned int open;                     /* connections */
+	unsigned int going;                    /* of these, those that were told to end */
+	struct log_pace crowd;                 /* at the rate of whoever connects */
 	bool full;                             /* none is taken until one of them ends */
 	uint64_t listen_ms;                    /* none is taken until then; 0 = they are */
 	unsigned char noise[256][UUID_RANDOM]; /* for ids of requests */
@@ -97,6 +105,12 @@ void connection_suspend(struct MHD_Connection *mhd, const struct http_conf *conf
 
 /* Cut what is past its deadline. */
 void connection_sweep(struct http_server *s, uint64_t now_ms);
+
+/* A request of this party, whose token is right, is on it. */
+void connection_keep(struct connection *c, const struct uuid *party);
+
+/* Cut the oldest of those that are not kept, as far as more are open than there is room for. */
+void connection_make_room(struct http_server *s);
 
 /* NULL for one that is not of our server, and when there was no memory for it. */
 struct connection *connection_of(struct MHD_Connection *mhd);

@@ -11,7 +11,7 @@ static struct uuid parties[BUDGET_BODIES + 2]; /* the first is that of nobody */
 static int begin(void **state)
 {
 	(void)state;
-	b = (struct budget){ .max_body = BODY };
+	b = budget_of_bodies(BODY);
 	for (size_t i = 1; i < ARRAY_LEN(parties); i++)
 		parties[i] = uuid_new();
 	return 0;

@@ -1,4 +1,5 @@
 /* How long connections live, how many there may be, and how they end. */
+#include "common/id.h"
 #include "daemon/http/test_routes.h"
 
 /* -- connections ------------------------------------------------------------------------ */
@@ -248,6 +249,165 @@ static void bounds_connections(void **state)
 	http_stop(&s);
 }
 
+#define CROWD     64 /* connections that there may be; two places are spare */
+#define HEALTHZ   "GET /healthz HTTP/1.1\r\n" HOST "\r\n"
+#define ECHO      "GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n"
+#define CALLERS   200
+#define SHARE     42 /* three quarters of seven eighths */
+#define ANSWER_MS 1000
+
+static struct http_server *crowded(void)
+{
+	struct http_conf conf = test_conf(routes);
+
+	conf.max_connections = CROWD;
+	return test_server(&conf);
+}
+
+/* A connection on which something was answered. */
+static int acquaint(const struct http_server *s, const char *request)
+{
+	struct reply r = { 0 };
+	int fd = dial(s);
+
+	say(fd, request);
+	next_reply(fd, &r, false);
+	reply_free(&r);
+	return fd;
+}
+
+/* So many connect, say that, and stay; NULL = they say nothing. */
+static void call_in(const struct http_server *s, int fds[CALLERS], const char *what)
+{
+	for (int i = 0; i < CALLERS; i++) {
+		fds[i] = dial(s);
+		if (what)
+			say(fds[i], what);
+	}
+}
+
+static void hang_up(const int *fds, int n)
+{
+	for (int i = 0; i < n; i++)
+		close(fds[i]);
+}
+
+static void expect_soon(const struct http_server *s, const char *request)
+{
+	uint64_t begin = clock_mono_ms();
+
+	expect(s, request, 200, "HTTP/1.1 200");
+	assert_in_range(clock_mono_ms() - begin, 0, ANSWER_MS);
+}
+
+static void strangers_leave_room(void **state)
+{
+	static const char *const words[] = {
+		NULL,
+		"GET /healthz HTTP/1.1\r\nHost:",
+		HEALTHZ,
+		"GET /healthz HTTP/1.1\r\n" HOST "Content-Length: 9\r\n\r\n1",
+		"GET /v1/echo HTTP/1.1\r\n" HOST "\r\n",
+	};
+	struct http_server *s = crowded();
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+		int fds[CALLERS];
+
+		call_in(s, fds, words[i]);
+		expect_soon(s, HEALTHZ);
+		expect_soon(s, ECHO);
+		hang_up(fds, CALLERS);
+	}
+	http_stop(&s);
+}
+
+/* One that is idle, one whose answer is being made, and a stream. */
+static void who_is_known_stays(void **state)
+{
+	struct http_server *s = crowded();
+	int idle = acquaint(s, ECHO);
+	int stream = acquaint(s, "GET /v1/events HTTP/1.1\r\n" AUTH "\r\n");
+	int slow = dial(s), fds[CALLERS];
+	struct reply r = { 0 };
+	char c;
+
+	(void)state;
+	pthread_mutex_lock(&gate);
+	say(slow, "GET /v1/slow HTTP/1.1\r\n" AUTH "\r\n");
+	wait_for(&inside, 1);
+	call_in(s, fds, NULL);
+	expect_soon(s, HEALTHZ);
+	assert_int_equal(hear(fds[0], &c, 1, PATIENCE), 0);
+	pthread_mutex_unlock(&gate);
+	next_reply(slow, &r, false);
+	assert_int_equal(r.status, 200);
+	say(idle, ECHO);
+	next_reply(idle, &r, false);
+	assert_int_equal(r.status, 200);
+	while (hear(stream, &c, 1, 100) > 0) /* the comment at its beginning */
+		;
+	assert_int_equal(hear(stream, &c, 1, 100), -1);
+	hang_up(fds, CALLERS);
+	hang_up((const int[]){ idle, slow, stream }, 3);
+	reply_free(&r);
+	http_stop(&s);
+	atomic_store(&sources_closed, 0);
+}
+
+/* Whoever sent a part hears why; who sent nothing, or had its answer, is not spoken to. */
+static void who_has_to_go_is_told(void **state)
+{
+	struct http_server *s = crowded();
+	int silent = dial(s), had = acquaint(s, HEALTHZ), part = dial(s), fds[CALLERS];
+	struct reply r = { 0 };
+	char c;
+
+	(void)state;
+	say(part, "GET /healthz HTTP/1.1\r\n");
+	call_in(s, fds, NULL);
+	last_reply(part, &r);
+	assert_int_equal(r.status, 503);
+	assert_true(says(&r, "\"code\":\"busy\"") && says(&r, "Retry-After: 1\r\n"));
+	assert_int_equal(hear(silent, &c, 1, PATIENCE), 0);
+	assert_int_equal(hear(had, &c, 1, PATIENCE), 0);
+	hang_up(fds, CALLERS);
+	hang_up((const int[]){ part, had, silent }, 3);
+	reply_free(&r);
+	http_stop(&s);
+}
+
+static const struct uuid *one_party(void *ctx, const void *principal)
+{
+	static const struct uuid id = { .text = "0191d2b4-0000-7000-8000-000000000001" };
+
+	(void)ctx, (void)principal;
+	return &id;
+}
+
+static void a_tenant_leaves_room(void **state)
+{
+	struct http_conf conf = test_conf(routes);
+	struct http_server *s;
+	int kept = 0, fds[CALLERS];
+	char c;
+
+	(void)state;
+	conf.max_connections = CROWD;
+	conf.party = one_party;
+	s = test_server(&conf);
+	for (int i = 0; i < CALLERS; i++)
+		fds[i] = acquaint(s, ECHO);
+	expect_soon(s, HEALTHZ);
+	for (int i = 0; i < SHARE; i++)
+		kept += hear(fds[i], &c, 1, i ? 0 : 100) < 0;
+	assert_int_equal(kept, SHARE);
+	assert_int_equal(hear(fds[SHARE], &c, 1, PATIENCE), 0);
+	hang_up(fds, CALLERS);
+	http_stop(&s);
+}
+
 /* From now on no descriptor can be had: the limit is the lowest free one. */
 static void leave_none(int known)
 {
@@ -410,6 +570,10 @@ int main(void)
 		cmocka_unit_test(closes_idle_connections),
 		cmocka_unit_test(bounds_the_queue),
 		cmocka_unit_test(bounds_connections),
+		cmocka_unit_test(strangers_leave_room),
+		cmocka_unit_test(who_is_known_stays),
+		cmocka_unit_test(who_has_to_go_is_told),
+		cmocka_unit_test(a_tenant_leaves_room),
 		SERVED(says_later_without_descriptors),
 		SERVED(names_what_is_wrong_at_start),
 		SERVED(drains),
