@@ -69,6 +69,57 @@ static void ping_takes_the_lock_again(void **state)
 	assert_lock_is_held();
 }
 
+struct beginning {
+	uint64_t generation;
+	struct err e;
+	int rc;
+};
+
+static void *begin_generation(void *ctx)
+{
+	struct beginning *b = ctx;
+
+	b->rc = store_next_generation(store, &b->generation, &b->e);
+	return NULL;
+}
+
+/* A mutex that is handed to who waits for it, and not to who comes first. */
+static void hand_guard_on(void)
+{
+	pthread_mutexattr_t attr;
+
+	assert_int_equal(pthread_mutex_destroy(&store->guard_lock), 0);
+	assert_int_equal(pthread_mutexattr_init(&attr), 0);
+	assert_int_equal(pthread_mutexattr_setprotocol(&attr, PTHREAD_PRIO_INHERIT), 0);
+	assert_int_equal(pthread_mutex_init(&store->guard_lock, &attr), 0);
+	assert_int_equal(pthread_mutexattr_destroy(&attr), 0);
+}
+
+/* Somebody else loses the connection as soon as it is there, which takes a while. */
+static void a_generation_without_a_connection(void **state)
+{
+	struct beginning b = { .rc = 0 };
+	pthread_t thread;
+
+	(void)state;
+	hand_guard_on();
+	while (b.rc == 0) { /* until we have waited for it in time */
+		pthread_mutex_lock(&store->guard_lock);
+		pg_close(&store->guard);
+		assert_int_equal(pthread_create(&thread, NULL, begin_generation, &b), 0);
+		(void)usleep(10000);
+		pthread_mutex_unlock(&store->guard_lock);
+		pthread_mutex_lock(&store->guard_lock);
+		pg_close(&store->guard);
+		pthread_mutex_unlock(&store->guard_lock);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+	}
+	assert_int_equal(b.e.code, STORE_UNAVAILABLE);
+	assert_string_equal(b.e.text, "the database connection was lost");
+	assert_ok(store_next_generation(store, &b.generation, &e));
+	assert_lock_is_held();
+}
+
 static pid_t backend_of(struct pg *pg)
 {
 	auto_rows struct pg_rows *rows = NULL;
@@ -339,6 +390,7 @@ int main(void)
 		cmocka_unit_test(too_few_connections_are_refused),
 		cmocka_unit_test(generation_grows_and_data_stays),
 		cmocka_unit_test(ping_takes_the_lock_again),
+		cmocka_unit_test(a_generation_without_a_connection),
 		cmocka_unit_test(ping_does_not_wait_for_who_does_not_answer),
 		cmocka_unit_test(what_was_asked_may_be_answered_late),
 		cmocka_unit_test(bad_tenant_id_is_refused),
