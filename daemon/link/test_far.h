@@ -6,13 +6,12 @@
 
 #include "common/log.h"
 #include "common/sanitizer.h"
+#include "common/test_net.h"
 #include "daemon/link/link.h"
 #include "daemon/link/test_tls.h"
 
-#include <arpa/inet.h>
 #include <libpq-fe.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #define PASSWORD    "correct horse battery staple"
@@ -117,22 +116,6 @@ static inline void expect_no_session(const struct far *far, const char *text)
 	if (!strstr(PQerrorMessage(conn), text) || !strstr(PQerrorMessage(conn), "FATAL:  "))
 		fail_msg("not \"%s\": %s", text, PQerrorMessage(conn));
 	PQfinish(conn);
-}
-
-/* A port of 127.0.0.1 that listens when backlog >= 0. */
-static inline int open_port(int backlog, uint16_t *ret_port)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET };
-	socklen_t len = sizeof(at);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
-	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-	if (backlog >= 0)
-		assert_int_equal(listen(fd, backlog), 0);
-	*ret_port = ntohs(at.sin_port);
-	return fd;
 }
 
 #endif

@@ -3,13 +3,12 @@
 
 #include "common/clock.h"
 #include "common/fd.h"
+#include "common/test_net.h"
 #include "daemon/model/courier_client.h"
 #include "daemon/model/courier_request.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define KEY         "a-secret"
 #define GENEROUS_MS 20000 /* for what happens at once, on a slow machine too */
@@ -21,21 +20,6 @@ static int asker = -1;  /* who waits for its answer */
 
 /* -- a request that was sent ---------------------------------------------------------------------
  */
-
-static int listen_for(struct endpoint *ret)
-{
-	struct sockaddr_in at = { .sin_family = AF_INET };
-	socklen_t len = sizeof(at);
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
-	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-	assert_int_equal(listen(fd, 1), 0);
-	*ret = (struct endpoint){ .local = true, .port = ntohs(at.sin_port) };
-	(void)snprintf(ret->url, sizeof(ret->url), "http://127.0.0.1:%u/", ret->port);
-	return fd;
-}
 
 /* Let curl do what there is to do; true when it is done with the request. */
 static bool go_on(void)
@@ -55,14 +39,15 @@ static bool go_on(void)
 
 static int begin(void **state)
 {
-	static struct endpoint place;
+	static struct endpoint place = { .local = true };
 	static const struct courier_conf conf = { .mcp = &place, .mcp_count = 1 };
 	const struct courier_ask ask = { .len = 2, .to = COURIER_TO_MCP };
-	auto_close int listener = listen_for(&place);
+	auto_close int listener = open_port(1, &place.port);
 	char text[4096];
 	int ends[2];
 
 	(void)state;
+	(void)snprintf(place.url, sizeof(place.url), "http://127.0.0.1:%u/", place.port);
 	(void)snprintf(courier.mcp_keys[0], sizeof(courier.mcp_keys[0]), "%s", KEY);
 	courier.conf = &conf;
 	courier.multi = curl_multi_init();
