@@ -1,8 +1,8 @@
 /*
  * What runsc says of itself, at once and as it was kept; what the kernel says of a process; the
- * record of a runner's processes, in which '@' stands for this process as it would stand there;
- * and what a tenant may reach, as the runner's command line has it.  Each input is read as all
- * of them, and as a record when it could be one.
+ * record of a runner's processes, in which '@' stands for this process as it would stand there,
+ * and '#' for its number; and what a tenant may reach, as the runner's command line has it.  Each
+ * input is read as all of them, and as a record when it could be one.
  *
  * The record decides who is killed.  Nobody is: for the runner's lock this program opens
  * processes and sends signals.
@@ -103,7 +103,8 @@ static void check_start(const char *text)
 
 static const struct uuid tenant = { "0191d2b4-0000-7000-8000-000000000001" };
 static unsigned int killed;
-static char self[64]; /* as it would be recorded, without the end of the line */
+static char number[32]; /* this process ... */
+static char self[64];   /* ... as it would be recorded, without the end of the line */
 
 int pidfd_open(pid_t pid, unsigned int flags)
 {
@@ -132,7 +133,8 @@ static void find_self(void)
 	demand(n > 0);
 	text[n] = '\0';
 	demand(find_start(text, &start));
-	(void)snprintf(self, sizeof(self), "%d %llu", getpid(), start);
+	(void)snprintf(number, sizeof(number), "%d", getpid());
+	(void)snprintf(self, sizeof(self), "%s %llu", number, start);
 }
 
 static void put_record(int dir, const char *text, struct buf *ret)
@@ -141,8 +143,8 @@ static void put_record(int dir, const char *text, struct buf *ret)
 		openat(dir, "processes", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
 	for (; *text; text++) {
-		if (*text == '@')
-			buf_adds(ret, self);
+		if (*text == '@' || *text == '#')
+			buf_adds(ret, *text == '@' ? self : number);
 		else
 			buf_addc(ret, *text);
 	}
@@ -159,22 +161,32 @@ static bool has_line(const char *text, const char *line)
 	return false;
 }
 
-/* This process is killed when a line is its, and not unless both of its numbers are there. */
+/* It is named somewhere, and the number behind that is the time when it started. */
+static bool is_named(const char *text)
+{
+	unsigned long long start = strtoull(strchr(self, ' ') + 1, NULL, 10);
+	size_t len = strlen(number);
+
+	for (const char *at = strstr(text, number); at; at = strstr(at + 1, number))
+		if (at[len] == ' ' && strtoull(at + len + 1, NULL, 10) == start)
+			return true;
+	return false;
+}
+
+/* This process is killed when a line is its, and not unless it is named. */
 static void check_killed(const struct buf *record, int rc, const struct err *e)
 {
 	const char *text = record->len ? record->data : "";
-	char pid[32];
 
-	(void)snprintf(pid, sizeof(pid), "%d", getpid());
 	demand((rc < 0) == (record->len > 4096) && (rc == 0 || e->text[0]));
-	demand(!killed || (strstr(text, pid) && strstr(text, strchr(self, ' ') + 1)));
+	demand(!killed || is_named(text));
 	demand(rc < 0 || killed || !has_line(text, self));
 }
 
 /* It costs a hundred times what the others do. */
 static bool may_be_record(const char *text)
 {
-	return strchr(text, '@') || !text[strspn(text, " \n+-0123456789")];
+	return strpbrk(text, "@#") || !text[strspn(text, " \n+-0123456789")];
 }
 
 static void check_record(const char *text)
