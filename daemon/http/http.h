@@ -119,6 +119,10 @@ struct http_conf {
 	uint16_t port;    /* 0 = any */
 	size_t max_body;  /* bytes; counted as they arrive, also when chunked */
 	unsigned int workers;
+	/*
+	 * From 32 on some places are left to those who come next: the oldest connections on which
+	 * nobody known has asked end for that.
+	 */
 	unsigned int max_connections;
 	unsigned int max_streams;
 	/*
