@@ -16,9 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RUNNER_LOG_LINE 1024 /* bytes of a line that are kept */
-/* Lines at once; reports of a sanitizer are long, and none may be lost. */
-#define RUNNER_LOG_BURST  (SANITIZED_ADDRESSES ? 300 : 50)
+#define RUNNER_LOG_LINE  1024 /* bytes of a line that are kept */
+#define RUNNER_LOG_LINES 50   /* lines at once */
+/* Reports of a sanitizer are long, and none may be lost. */
+#define RUNNER_LOG_BURST  (SANITIZED_ADDRESSES ? 300 : RUNNER_LOG_LINES)
 #define RUNNER_LOG_RATE   5 /* lines a second after those */
 #define RUNNER_LOG_REASON 256
 

@@ -214,7 +214,7 @@ static void test_rate_is_the_tenants(void **state)
 	for (int start = 0; start < 10; start++) {
 		runner_log_init(l, &tenant, 1000 + (uint64_t)start);
 		runner_log_resume(l, &past, 1000 + (uint64_t)start);
-		for (int i = 0; i < 20; i++)
+		for (int i = 0; i < RUNNER_LOG_BURST / 4; i++)
 			feed(l, "line\n", 1000 + (uint64_t)start);
 		runner_log_end(l, 1000 + (uint64_t)start);
 		runner_log_keep(l, &past, 1000 + (uint64_t)start);
@@ -233,13 +233,13 @@ static void test_rate_is_the_tenants(void **state)
 	runner_log_keep(l, &past, 2100);
 	assert_int_equal(count("runner: later\n"), RUNNER_LOG_RATE);
 	/* ... and once there is a burst again nobody is remembered. */
-	runner_log_init(l, &tenant, 20000);
-	runner_log_resume(l, &past, 20000);
+	runner_log_init(l, &tenant, 200000);
+	runner_log_resume(l, &past, 200000);
 	assert_null(past);
-	for (int i = 0; i < 100; i++)
-		feed(l, "again\n", 20000);
+	for (int i = 0; i < 2 * RUNNER_LOG_BURST; i++)
+		feed(l, "again\n", 200000);
 	assert_int_equal(count("runner: again\n"), RUNNER_LOG_BURST);
-	runner_log_keep(l, &past, 20000);
+	runner_log_keep(l, &past, 200000);
 	runner_log_forget(&past);
 	assert_null(past);
 }
