@@ -10,6 +10,7 @@
 #include <linux/rtnetlink.h>
 #include <linux/veth.h>
 #include <net/if.h>
+#include <string.h>
 #include <unistd.h>
 
 #define SOURCES "/proc/sys/net/ipv4/conf/all/rp_filter"
@@ -88,17 +89,18 @@ int link_judge_sources(struct err *e)
 {
 	auto_close int out = open(SOURCES, O_WRONLY | O_CLOEXEC);
 	auto_close int in = open(SOURCES, O_RDONLY | O_CLOEXEC);
-	char value;
+	char value[4] = { 0 };
 
 	/* What counts is what it says afterwards. */
 	if (out >= 0)
 		(void)!write(out, "0\n", 2);
-	if (in < 0 || read(in, &value, 1) != 1)
+	if (in < 0 || read(in, value, sizeof(value) - 1) <= 0)
 		return err_errno(e, "read " SOURCES);
-	if (value == '0' || value == '1')
+	value[strcspn(value, "\n")] = 0;
+	if (strcmp(value, "0") == 0 || strcmp(value, "1") == 0)
 		return 0;
 	return err_set(e, EPERM,
-	               SOURCES " is %c and cannot be changed for a sandbox; set "
+	               SOURCES " is %s and cannot be changed for a sandbox; set "
 	                       "net.ipv4.conf.all.rp_filter to 0 or 1 on this machine",
 	               value);
 }

@@ -23,7 +23,7 @@ static char value_of_all(void)
 }
 
 /* What link_judge_sources() says where the host has that value: 0, or the code of its error. */
-static int judged(char value, bool root, char *ret_left)
+static int judged(const char *value, bool root, char *ret_left)
 {
 	auto_close int fd = -1;
 	struct err e = ERR_INIT;
@@ -31,7 +31,8 @@ static int judged(char value, bool root, char *ret_left)
 	if (unshare(CLONE_NEWNET) < 0)
 		return -1;
 	fd = open(SOURCES, O_WRONLY | O_CLOEXEC);
-	if (write(fd, &value, 1) != 1 || (!root && setuid(NOBODY) < 0))
+	if (write(fd, value, strlen(value)) != (ssize_t)strlen(value) ||
+	    (!root && setuid(NOBODY) < 0))
 		return -1;
 	if (link_judge_sources(&e) < 0)
 		return strstr(e.text, "net.ipv4.conf.all.rp_filter") ? e.code : -1;
@@ -40,7 +41,7 @@ static int judged(char value, bool root, char *ret_left)
 }
 
 /* In a process of its own, which loses what it is. */
-static void expect(char value, bool root, int code, char left)
+static void expect(const char *value, bool root, int code, char left)
 {
 	int status;
 	pid_t pid = fork();
@@ -58,17 +59,18 @@ static void expect(char value, bool root, int code, char left)
 static void a_laxer_host_is_put_right(void **state)
 {
 	(void)state;
-	expect('2', true, 0, '0');
-	expect('1', true, 0, '0');
-	expect('0', true, 0, '0');
+	expect("2", true, 0, '0');
+	expect("1", true, 0, '0');
+	expect("0", true, 0, '0');
 }
 
 static void what_cannot_be_put_right_is_refused(void **state)
 {
 	(void)state;
-	expect('2', false, EPERM, '0');
-	expect('1', false, 0, '1');
-	expect('0', false, 0, '0');
+	expect("2", false, EPERM, '0');
+	expect("10", false, EPERM, '0');
+	expect("1", false, 0, '1');
+	expect("0", false, 0, '0');
 }
 
 int main(void)

@@ -7,8 +7,8 @@
  *
  * Whoever connects needs no token for it.  So before the last places are taken, the oldest
  * connections go on which nobody known has asked anything, and there is room for new ones as
- * fast as they come.  The others are kept, up to a share of each tenant and one of all: what a
- * token opens is nobody else's harm either.
+ * fast as they come.  Those whose last request had a right token are kept, up to a share of each
+ * tenant and one of all, so that no tenant alone takes every place.
  */
 #include "daemon/http/server.h"
 
@@ -81,10 +81,17 @@ static void past_deadline(struct connection *c, uint64_t now_ms)
 /* -- room for others ------------------------------------------------------------------- */
 void connection_keep(struct connection *c, const struct uuid *party)
 {
-	if (c->kept || !budget_take(&c->server->kept, party, 1))
+	if (!budget_take(&c->server->kept, party, 1))
 		return;
 	c->kept = true;
 	c->party = *party;
+}
+
+void connection_keep_no_more(struct connection *c)
+{
+	if (c->kept)
+		budget_give(&c->server->kept, &c->party, 1);
+	c->kept = false;
 }
 
 /*
@@ -116,20 +123,19 @@ static void let_go(struct connection *c)
 
 void connection_make_room(struct http_server *s)
 {
-	unsigned int stay = s->open - s->going, left_out;
+	unsigned int stay = s->open - s->going, went = 0, left_out;
 
-	if (stay <= places(&s->conf))
-		return;
-	if (log_paced(&s->crowd, &left_out))
-		log_warn("http: %u connections are open: the oldest on which nobody known has "
-		         "asked are closed (%u times more since the last line)",
-		         stay, left_out);
 	for (struct connection *c = s->oldest; c && stay > places(&s->conf); c = c->prev) {
 		if (!may_go(c))
 			continue;
 		let_go(c);
 		stay--;
+		went++;
 	}
+	if (went && log_paced(&s->crowd, &left_out))
+		log_warn("http: %u connections were open: the oldest on which nobody known has "
+		         "asked are closed, %u now (%u times more since the last line)",
+		         stay + went, went, left_out);
 }
 
 /* -- deadlines ------------------------------------------------------------------------- */
@@ -192,8 +198,7 @@ static void closed(struct http_server *s, struct connection *c)
 		c->next->prev = c->prev;
 	else
 		s->oldest = c->prev;
-	if (c->kept)
-		budget_give(&s->kept, &c->party, 1);
+	connection_keep_no_more(c);
 	s->going -= c->going;
 	if (c->linger && !atomic_load(&s->stopping))
 		linger_add(&s->linger, c->fd, clock_mono_ms());

@@ -334,6 +334,7 @@ static enum MHD_Result take_head(struct http_exchange *ex, const char *method, c
 {
 	if (!request_check(ex, method, url, version))
 		return answer_and_close(ex);
+	connection_keep_no_more(ex->connection);
 	ex->refused = !admit(ex) || !take_room(ex, ex->head.length);
 	if (ex->refused && ex->head.has_body)
 		return answer_and_close(ex);

@@ -28,7 +28,7 @@ struct connection {
 	bool asked;                     /* a request was seen, if only to be refused */
 	bool linger;                    /* read on for a while after the last answer */
 	bool look;                      /* at the deadline: has the client sent all it will send? */
-	bool kept;                      /* whoever asked on it is known: it stays when others go */
+	bool kept;                      /* whoever asked last on it is known: it stays when others go */
 	bool going;                     /* told to end, so that others have room */
 	struct uuid party;              /* in whose share it is kept */
 };
@@ -106,8 +106,11 @@ void connection_suspend(struct MHD_Connection *mhd, const struct http_conf *conf
 /* Cut what is past its deadline. */
 void connection_sweep(struct http_server *s, uint64_t now_ms);
 
-/* A request of this party, whose token is right, is on it. */
+/* A request of this party, whose token is right, is on it.  Not while it is kept already. */
 void connection_keep(struct connection *c, const struct uuid *party);
+
+/* For the next request, which may be anybody's. */
+void connection_keep_no_more(struct connection *c);
 
 /* Cut the oldest of those that are not kept, as far as more are open than there is room for. */
 void connection_make_room(struct http_server *s);

@@ -356,6 +356,29 @@ static void who_is_known_stays(void **state)
 	atomic_store(&sources_closed, 0);
 }
 
+/* Or whoever once had a token, which was revoked since, would keep the places of who has it now. */
+static void a_token_counts_for_one_request(void **state)
+{
+	struct http_server *s = crowded();
+	int once = acquaint(s, ECHO), still = acquaint(s, ECHO), fds[CALLERS];
+	struct reply r = { 0 };
+	char c;
+
+	(void)state;
+	say(once, HEALTHZ);
+	next_reply(once, &r, false);
+	assert_int_equal(r.status, 200);
+	call_in(s, fds, NULL);
+	assert_int_equal(hear(once, &c, 1, PATIENCE), 0);
+	say(still, ECHO);
+	next_reply(still, &r, false);
+	assert_int_equal(r.status, 200);
+	hang_up(fds, CALLERS);
+	hang_up((const int[]){ once, still }, 2);
+	reply_free(&r);
+	http_stop(&s);
+}
+
 /* Whoever sent a part hears why; who sent nothing, or had its answer, is not spoken to. */
 static void who_has_to_go_is_told(void **state)
 {
@@ -572,6 +595,7 @@ int main(void)
 		cmocka_unit_test(bounds_connections),
 		cmocka_unit_test(strangers_leave_room),
 		cmocka_unit_test(who_is_known_stays),
+		cmocka_unit_test(a_token_counts_for_one_request),
 		cmocka_unit_test(who_has_to_go_is_told),
 		cmocka_unit_test(a_tenant_leaves_room),
 		SERVED(says_later_without_descriptors),
