@@ -4,7 +4,11 @@
  * For what the server forks before it confines itself, and could not fork again.  The keeper
  * stands between the two.  It reads from nobody, holds no secret, and but for memory that
  * nobody may look into has the powers that the server had, as the launcher has them; it does
- * nothing but fork, wait and sleep.  It dies with the server, and what it keeps with it.
+ * nothing but fork, wait and sleep.
+ *
+ * Both end with the server: what is kept sees the other end of its socket closed, and the keeper
+ * sees that one end in order.  Where Landlock keeps the server's signals to itself (version 6),
+ * its death sends none, so one that is stopped lives until it goes on; the unit ends all of them.
  */
 #ifndef DAEMON_LAUNCHER_KEEPER_H
 #define DAEMON_LAUNCHER_KEEPER_H
