@@ -28,9 +28,9 @@ struct connection {
 	bool asked;                     /* a request was seen, if only to be refused */
 	bool linger;                    /* read on for a while after the last answer */
 	bool look;                      /* at the deadline: has the client sent all it will send? */
-	bool kept;                      /* whoever asked last on it is known: it stays when others go */
-	bool going;                     /* told to end, so that others have room */
-	struct uuid party;              /* in whose share it is kept */
+	bool kept;         /* whoever asked last on it is known: it stays when others go */
+	bool going;        /* told to end, so that others have room */
+	struct uuid party; /* in whose share it is kept */
 };
 
 struct http_server {
