@@ -26,6 +26,8 @@ static void killed_cluster_loses_nothing(void **state)
 	for (int i = 0; i < 500 && store_ping(store, &e) == 0; i++)
 		usleep(10000);
 	assert_code(store_ping(store, &e), STORE_UNAVAILABLE);
+	for (int i = 0; i < 500 && session_get(store, &acme, &s.id, &found, &e) == 0; i++)
+		usleep(10000);
 	assert_code(session_get(store, &acme, &s.id, &found, &e), STORE_UNAVAILABLE);
 	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, CLUSTER_CONNECTIONS, &e));
 	assert_ok(session_get(store, &acme, &s.id, &found, &e));
