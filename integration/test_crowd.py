@@ -72,7 +72,7 @@ def test_silent_connections_shut_nobody_out(make_daemon, descriptors):
             with socket.create_connection(("127.0.0.1", daemon.port), 60) as sock:
                 sock.sendall(HEALTHZ % daemon.port)
                 assert read_answer(sock, "GET", "/healthz") == (200, None)
-            assert time.monotonic() - begin < PATIENCE
+            assert time.monotonic() - begin < 5 * PATIENCE  # where nobody makes room: a minute
             assert acme.request("GET", "/v1/sessions", connection=mine).status == 200
         assert "connections were open: the oldest" in daemon.log()
     finally:

@@ -254,7 +254,7 @@ static void bounds_connections(void **state)
 #define ECHO      "GET /v1/echo HTTP/1.1\r\n" AUTH "\r\n"
 #define CALLERS   200
 #define SHARE     42 /* three quarters of seven eighths */
-#define ANSWER_MS 1000
+#define ANSWER_MS 4000
 
 static struct http_server *crowded(void)
 {
