@@ -172,6 +172,7 @@ static int start_setups(struct server *s, struct err *e)
 		.bus = s->bus,
 		.allow_http = s->conf->options->allow_http_repositories,
 		.end = &s->end,
+		.orphaned = &s->orphaned,
 	};
 
 	return setups_start(&setups, &s->setups, e);
@@ -203,6 +204,7 @@ static int start_work(struct server *s, struct err *e)
 		.max_queued_bytes_tenant = o->max_queued_bytes_per_tenant,
 		.proof_ms = PROOF_MS,
 		.end = &s->end,
+		.orphaned = &s->orphaned,
 	};
 
 	if (sandboxes_start(&sandboxes, &s->sandboxes, e) || start_setups(s, e))

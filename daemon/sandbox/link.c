@@ -241,14 +241,15 @@ static void take_message(struct sandboxes *pool, const struct launcher_message *
 static void lose_launcher(struct sandboxes *pool, const char *why)
 {
 	log_error("the launcher is gone: %s", why);
+	/* First: who then loses a call knows that it is not the sandbox that failed. */
+	if (pool->conf.launcher_message)
+		pool->conf.launcher_message(pool->conf.ctx, 0);
 	pthread_mutex_lock(&pool->lock);
 	pool->launcher_gone = true;
 	(void)epoll_ctl(pool->epoll, EPOLL_CTL_DEL, pool->conf.launcher_sock, NULL);
 	while (pool->active)
 		sandbox_exited(pool->active, -1, "the launcher is gone");
 	pthread_mutex_unlock(&pool->lock);
-	if (pool->conf.launcher_message)
-		pool->conf.launcher_message(pool->conf.ctx, 0);
 }
 
 static void handle_message(struct sandboxes *pool, const struct launcher_message *m, int fds[2])

@@ -60,7 +60,8 @@ struct sandboxes_conf {
 	 */
 	unsigned int max_faults;
 	void (*launcher_message)(void *ctx, int op); /* for what is not about sandboxes:
-	                                                LAUNCHER_DRAIN, and 0 = launcher gone */
+	                                                LAUNCHER_DRAIN, and 0 = launcher gone,
+	                                                said before any call is lost with it */
 	/* An order of the launcher (daemon/launcher/message.h); takes *fd.  NULL = refuses all. */
 	void (*launcher_order)(void *ctx, const struct launcher_message *m, int *fd);
 	void *ctx;

@@ -131,13 +131,21 @@ struct sandboxes *setup_job_sandboxes(const struct setup_job *job)
 	return job->setups->conf.sandboxes;
 }
 
+/* The daemon stops, or its launcher is gone, and with it the sandbox. */
+static bool is_abandoned(const struct setup_job *job)
+{
+	const atomic_bool *orphaned = job->setups->conf.orphaned;
+
+	return atomic_load(&job->abandon) || (orphaned && atomic_load(orphaned));
+}
+
 /* The store did not answer: false when there shall be no other try. */
 static bool wait_store(const struct setup_job *job)
 {
 	struct pollfd p = { .fd = job->cancel.fd, .events = POLLIN };
 
 	(void)poll(&p, 1, RETRY_MS);
-	return !atomic_load(&job->abandon);
+	return !is_abandoned(job);
 }
 
 static int begin(const struct setup_job *job, struct session *ret, struct err *e)
@@ -220,7 +228,7 @@ static void work(struct setup_job *job)
 	} else {
 		steps_run(job, &session, &end);
 	}
-	if (!atomic_load(&job->abandon))
+	if (!is_abandoned(job))
 		finish(job, &end);
 }
 

@@ -14,6 +14,8 @@
 #include "daemon/sandbox/sandbox.h"
 #include "daemon/store/session.h"
 
+#include <stdatomic.h>
+
 enum setups_code {
 	SETUPS_FULL = ERR_PROGRAM_BASE + 600, /* as many wait as may */
 	SETUPS_STOPPING,
@@ -24,8 +26,10 @@ struct setups_conf {
 	struct store *store;
 	struct sandboxes *sandboxes;
 	struct bus *bus;
-	bool allow_http;          /* URLs may begin with http:// */
-	const struct cancel *end; /* of the waiting at start; NULL = nothing does */
+	bool allow_http;             /* URLs may begin with http:// */
+	const struct cancel *end;    /* of the waiting at start; NULL = nothing does */
+	const atomic_bool *orphaned; /* set when the launcher is gone, before any sandbox is lost
+	                                with it: set-ups are left as they are.  NULL = never */
 };
 
 struct setups;

@@ -39,6 +39,11 @@ void run_publish(const struct run *r, const char *type, struct json *data)
 
 /* -- waiting for the store ------------------------------------------------------------ */
 
+bool job_abandoned(const struct job *job)
+{
+	return atomic_load(&job->abandon) || turns_orphaned(job->turns);
+}
+
 bool run_wait_retry(struct job *job, unsigned int *ms)
 {
 	struct pollfd p = { .fd = job->cancel.fd, .events = POLLIN };
@@ -55,7 +60,7 @@ bool run_wait_commit(struct job *job, unsigned int *ms)
 		(void)poll(NULL, 0, (int)*ms);
 	else
 		(void)run_wait_retry(job, ms);
-	return !atomic_load(&job->abandon);
+	return !job_abandoned(job);
 }
 
 static void report_end(struct job *job, const struct turn_end *end)

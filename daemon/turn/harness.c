@@ -220,7 +220,7 @@ static enum round cancelled(struct run *r, struct err *e)
 	uint64_t deadline = clock_mono_ms() + CANCEL_MS;
 	struct harness_run *h = r->harness;
 
-	if (atomic_load(&r->job->abandon))
+	if (job_abandoned(r->job))
 		return ROUND_FAILED;
 	if (send_cancel(r, h))
 		h->fate = FATE_DROP;

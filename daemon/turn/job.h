@@ -32,7 +32,7 @@ struct job {
 	bool counted; /* among the queued */
 	bool resumed; /* it has run before */
 	struct cancel cancel;
-	atomic_bool abandon;  /* leave the turn as it is: the daemon stops */
+	atomic_bool abandon;  /* asked to by turns_stop(): see job_abandoned() */
 	atomic_bool reported; /* its end was published */
 };
 
@@ -42,6 +42,9 @@ struct job {
  * became of the turn, so that the store must be asked.
  */
 bool job_run(struct job *job);
+
+/* The daemon stops: the turn is left as it is, and goes on after the next start. */
+bool job_abandoned(const struct job *job);
 
 /*
  * Commit a terminal state and report it.  Tries until the store answers or the job is

@@ -299,7 +299,8 @@ void turns_schedule(struct turns *ts)
 {
 	struct lane *l, *first_blocked = NULL;
 
-	while (!ts->draining && ts->running < ts->conf.max_running && (l = ring_take(ts))) {
+	while (!ts->draining && !turns_orphaned(ts) && ts->running < ts->conf.max_running &&
+	       (l = ring_take(ts))) {
 		if (l->first && l->running >= ts->conf.max_running_tenant) {
 			ring_add(ts, l);
 			if (l == first_blocked)

@@ -79,6 +79,12 @@ void job_queue(struct job *job);   /* (locked) held -> queued; starts what may s
 void job_unqueue(struct job *job); /* (locked) queued -> held */
 void job_remove(struct job *job);  /* (locked) held -> gone, and unref */
 
+/* The launcher is gone, and with it every sandbox: begin nothing and end nothing. */
+static inline bool turns_orphaned(const struct turns *ts)
+{
+	return ts->conf.orphaned && atomic_load(ts->conf.orphaned);
+}
+
 void turns_schedule(struct turns *ts); /* (locked) start what may start */
 
 /* (locked) Nobody knows for sure what the store has: have it asked, now and for a minute. */

@@ -129,7 +129,7 @@ static enum round take_steps(struct run *r, struct err *e)
 	unsigned int ms = RUN_RETRY_MS;
 
 	for (;;) {
-		bool cancelled = cancel_fired(&r->job->cancel);
+		bool cancelled = cancel_fired(&r->job->cancel) || job_abandoned(r->job);
 		enum round round = cancelled ? ROUND_FAILED : next(r, e);
 
 		/* No step leaves anything half done that the next round does not find. */
@@ -156,7 +156,7 @@ bool job_run(struct job *job)
 	if (r.engine)
 		r.engine->release(&r);
 	attached_release(&r.attached);
-	if (atomic_load(&job->abandon))
+	if (job_abandoned(job))
 		return true;
 	if (round == ROUND_FAILED && cancel_fired(&job->cancel))
 		r.settled = job_finish(job, TURN_CANCELLED, NULL, NULL);

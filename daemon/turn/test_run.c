@@ -347,6 +347,38 @@ static void a_stop_leaves_turns_as_they_are(void **state)
 	end();
 }
 
+static void behave_never_ready(struct guest *g)
+{
+	guest_connect(g);
+	guest_wait_killed(g);
+}
+
+/* As a kill of the whole daemon does, whose server may live for a moment longer. */
+static void without_a_launcher_turns_are_left_as_they_are(void **state)
+{
+	static void (*const behaves[])(struct guest * g) = { behave_real, behave_never_ready };
+	struct turns_conf conf = usual;
+
+	(void)state;
+	conf.max_running = 1;
+	for (size_t i = 0; i < sizeof(behaves) / sizeof(behaves[0]); i++) {
+		const struct uuid tenant = new_tenant();
+		struct uuid running, queued;
+
+		begin(&conf, behaves[i]);
+		running = submit(&tenant, "$ sleep 100");
+		queued = submit(&tenant, "later");
+		while (fake.starts < 1)
+			(void)usleep(1000);
+		(void)usleep(300000); /* so that the command of the first one runs */
+		fake_break(&fake);
+		wait_none_runs();
+		assert_int_equal(state_of(&tenant, &running, NULL), TURN_RUNNING);
+		assert_int_equal(state_of(&tenant, &queued, NULL), TURN_QUEUED);
+		end();
+	}
+}
+
 /* -- bounds ----------------------------------------------------------------------------------- */
 
 /* Also the answer with which the turn would end. */
@@ -650,6 +682,7 @@ int main(void)
 		cmocka_unit_test(a_turn_that_waits_for_the_proof_is_cancelled),
 		cmocka_unit_test(a_cancel_survives_a_restart),
 		cmocka_unit_test(a_stop_leaves_turns_as_they_are),
+		cmocka_unit_test(without_a_launcher_turns_are_left_as_they_are),
 		cmocka_unit_test(an_answer_is_bounded_by_what_is_left),
 		cmocka_unit_test(answers_are_counted),
 		cmocka_unit_test(answers_of_a_child_are_counted),

@@ -19,6 +19,7 @@ static struct fake fake;
 static struct sandboxes *boxes;
 static struct bus *bus;
 static struct turns *turns;
+static atomic_bool orphaned;
 
 static const struct turns_conf usual = {
 	.max_running = 8,
@@ -47,7 +48,15 @@ static inline void start_turns(const struct turns_conf *base)
 	conf.store = store;
 	conf.sandboxes = boxes;
 	conf.bus = bus;
+	conf.orphaned = &orphaned;
 	assert_ok(turns_start(&conf, &turns, &e));
+}
+
+static inline void on_launcher(void *ctx, int op)
+{
+	(void)ctx;
+	assert_int_equal(op, 0);
+	atomic_store(&orphaned, true);
 }
 
 static inline void begin(const struct turns_conf *conf, void (*behave)(struct guest *g))
@@ -58,8 +67,10 @@ static inline void begin(const struct turns_conf *conf, void (*behave)(struct gu
 		                           .tenant_subscribers = 8 };
 	struct sandboxes_conf boxes_conf = { .start_timeout_ms = 10000,
 		                             .idle_ms = 60000,
-		                             .max_active = 64 };
+		                             .max_active = 64,
+		                             .launcher_message = on_launcher };
 
+	atomic_store(&orphaned, false);
 	fake_begin(&fake, behave);
 	boxes_conf.launcher_sock = fake.server_end;
 	assert_ok(bus_new(&bus_conf, &bus, &e));
@@ -175,19 +186,39 @@ static inline void assert_result(const struct uuid *tenant, const struct uuid *i
 	}
 }
 
-/* Until nothing is queued or runs: a thread may be on its way out for a moment. */
-static inline void wait_idle(void)
+static inline void wait_none(unsigned int (*count)(void))
 {
 	unsigned int busy = 1;
 
 	for (int i = 0; i < 2000 && busy; i++) {
 		pthread_mutex_lock(&turns->lock);
-		busy = turns->queued + turns->running + (turns->bytes != 0);
+		busy = count();
 		pthread_mutex_unlock(&turns->lock);
 		if (busy)
 			(void)usleep(5000);
 	}
 	assert_int_equal(busy, 0);
+}
+
+static inline unsigned int count_running(void)
+{
+	return turns->running;
+}
+
+static inline unsigned int count_busy(void)
+{
+	return turns->queued + turns->running + (turns->bytes != 0);
+}
+
+static inline void wait_none_runs(void)
+{
+	wait_none(count_running);
+}
+
+/* Until nothing is queued or runs: a thread may be on its way out for a moment. */
+static inline void wait_idle(void)
+{
+	wait_none(count_busy);
 }
 
 /* -- requests ----------------------------------------------------------------------------- */

@@ -18,6 +18,8 @@
 #include "daemon/store/turn.h"
 #include "daemon/tenant/roster.h"
 
+#include <stdatomic.h>
+
 enum turns_code {
 	TURNS_QUEUE_FULL = ERR_PROGRAM_BASE + 400, /* of the daemon */
 	TURNS_TENANT_QUEUE_FULL,
@@ -41,6 +43,11 @@ struct turns_conf {
 	struct setups *setups;    /* NULL = no session has a repository */
 	struct roster *roster;    /* which models tenants may use; NULL = all */
 	const struct cancel *end; /* of the waiting at start; NULL = nothing does */
+	/*
+	 * Set when the launcher is gone, before any sandbox is lost with it: from then on turns
+	 * are left as they are, none is begun, and turns_stop() has to follow.  NULL = never.
+	 */
+	const atomic_bool *orphaned;
 	unsigned int max_running;
 	unsigned int max_running_tenant;
 	unsigned int max_queued;
