@@ -114,7 +114,7 @@ def versions():
             "runsc": first_line("runsc", "--version"),
             "postgres": first_line("pgbench", "--version"),
             "nginx": first_line("sh", "-c", "nginx -v 2>&1"),
-            "wrk": first_line("sh", "-c", "wrk -v 2>&1"),
+            "wrk": first_line("sh", "-c", "wrk -v 2>&1 || true"),
             "libmicrohttpd": first_line("pkg-config", "--modversion", "libmicrohttpd")}
 
 

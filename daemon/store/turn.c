@@ -176,40 +176,35 @@ int turn_list(struct store *s, const struct uuid *tenant, struct turn_page *page
 	return 0;
 }
 
-static int count_turns(struct store *s, const struct uuid *tenant, const struct uuid *session,
-                       uint64_t *ret, struct err *e)
-{
-	auto_rows struct pg_rows *rows = NULL;
-	const struct query q = { "SELECT count(*) FROM app.turn WHERE session = $1",
-		                 PG_PARAMS(pg_uuid(session)) };
+/*
+ * Turns are only ever appended to a session, so an index once seen stays; and most who ask want
+ * the newest, so it is counted from there.  One statement, so that the total is of the same moment.
+ */
+#define TOTAL 18 /* the column behind those of a turn */
+static const char history_sql[] =
+	"SELECT t.*, n.total "
+	"FROM (SELECT count(*) AS total FROM app.turn WHERE session = $1) AS n "
+	"LEFT JOIN LATERAL (SELECT " SHOWN " FROM app.turn WHERE session = $1 "
+	"ORDER BY created_ms DESC, id DESC OFFSET greatest(n.total - $2, 0) LIMIT $3) AS t ON true "
+	"ORDER BY t.created_ms DESC, t.id DESC";
 
-	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
-		return -1;
-	*ret = (uint64_t)pg_get_int(rows, 0, 0);
-	return pg_rows_check(rows, "count", e);
-}
-
-/* Turns are only ever appended to a session, so an index once seen stays. */
 int turn_history(struct store *s, const struct uuid *tenant, struct history_page *page,
                  bool (*fn)(void *ctx, const struct turn *t), void *ctx, struct err *e)
 {
+	uint64_t before = page->before < INT64_MAX ? page->before : INT64_MAX;
 	auto_rows struct pg_rows *rows = NULL;
+	const struct query q = { history_sql,
+		                 PG_PARAMS(pg_uuid(page->session), pg_int((int64_t)before),
+		                           pg_int((int64_t)page->limit)) };
 	bool more = true;
-	uint64_t n;
 
-	if (count_turns(s, tenant, page->session, &page->total, e) < 0)
-		return -1;
-	page->end = page->before < page->total ? page->before : page->total;
-	n = page->limit < page->end ? page->limit : page->end;
-	const struct query q = {
-		"SELECT " SHOWN " FROM app.turn WHERE session = $1 ORDER BY created_ms, id "
-		"OFFSET $2 LIMIT $3",
-		PG_PARAMS(pg_uuid(page->session), pg_int((int64_t)(page->end - n)),
-		          pg_int((int64_t)n)),
-	};
 	if (tenant_rows(s, tenant, &q, &rows, e) < 0)
 		return -1;
-	for (int i = pg_rows_count(rows) - 1; i >= 0 && more; i--) {
+	page->total = (uint64_t)pg_get_int(rows, 0, TOTAL);
+	if (pg_rows_check(rows, "history", e) < 0)
+		return -1;
+	page->end = before < page->total ? before : page->total;
+	for (int i = 0; i < pg_rows_count(rows) && !pg_null(rows, i, 0) && more; i++) {
 		struct turn t;
 
 		if (decode(rows, i, &t, e) < 0)
