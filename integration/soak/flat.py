@@ -76,7 +76,8 @@ class Verdict:
 
     def document(self):
         return {"verdict": self.word, "level": self.level, "growth": self.growth,
-                "low": self.low, "high": self.high, "bound": self.bound}
+                "low": self.low, "high": self.high, "bound": self.bound,
+                "points": self.points}
 
 
 def judge(samples, begin, end, count, reduce, bound):

@@ -23,7 +23,7 @@ from chaos.load import shell
 from soak.load import seconds
 
 PAUSE = 0.25
-TURNS_OF_A_SESSION = 16
+TURNS_OF_A_SESSION = 4  # so few that a window has enough sessions for a 95th of a hundred
 EVERY = 4  # rounds between two turns
 
 
