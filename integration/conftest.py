@@ -17,6 +17,7 @@ from provider.server import Provider  # noqa: E402
 from world import World  # noqa: E402
 
 LOG_LINES = 40
+worlds = []
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +28,18 @@ def world():
     world = World()
     try:
         world.open()
+        worlds.append(world)
         yield world
     finally:
         world.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def room():
+    """What a file's daemons have stored goes with it, or the last files would find a full disk."""
+    yield
+    for world in worlds:
+        world.make_room()
 
 
 @pytest.fixture(scope="session")

@@ -123,6 +123,7 @@ class Daemon(Parts):
         self.registry = f"{self.var}/tenants.json"
         self.write_registry({"version": 1, "tenants": [t.entry() for t in self.tenants.values()]})
         world.daemons.append(self)
+        world.stores.append((self, self.state))
 
     def write_registry(self, document):
         write_file(self.registry, json.dumps(document))

@@ -12,6 +12,7 @@ import importlib.machinery
 import importlib.util
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import time
@@ -142,7 +143,8 @@ class World(demo.Stage):
 
     def __init__(self):
         super().__init__()
-        self.daemons = []
+        self.daemons = []  # that were not stopped
+        self.stores = []  # (daemon, what it stores) of all
         self.numbers = 0
         self.programs = self.rootfs = self.database = None
 
@@ -162,6 +164,14 @@ class World(demo.Stage):
     def new_directory(self):
         self.numbers += 1
         return f"{self.directory}/{self.numbers}"
+
+    def make_room(self):
+        """Removes what daemons that are gone have stored, but for what new ones begin with."""
+        gone = [s for s in self.stores if not s[0].alive()]
+        self.stores = [s for s in self.stores if s not in gone]
+        for _, directory in gone:
+            if not (self.database or "").startswith(f"{directory}/"):
+                shutil.rmtree(directory, ignore_errors=True)
 
     def strays(self):
         """What lives and belongs to no daemon that was not stopped."""
