@@ -173,8 +173,9 @@ tests: $(programs:%=$B/%) $(test_bins)
 SECONDS ?= 20
 fuzz_sources := $(sort $(wildcard fuzz/*.c))
 fuzz_shared := fuzz/files.c fuzz/other_json.c
-# A part of one, for readers of another program.
-fuzz_parts := fuzz/cgroup_daemon.c
+# Parts of one: of "api", and for readers of another program.
+fuzz_parts := $(wildcard fuzz/api_*.c) fuzz/cgroup_daemon.c
+part.fuzz/api := $(patsubst %.c,$B/%.o,$(wildcard fuzz/api_*.c))
 part.fuzz/cgroup := $B/fuzz/cgroup_daemon.o $(call archive,daemon/launcher) $(call archive,daemon/doctor)
 fuzz_targets := $(patsubst %.c,%,$(filter-out $(fuzz_shared) $(fuzz_parts),$(fuzz_sources)))
 fuzz_runner := fuzz/cgroup fuzz/mounts fuzz/netlink fuzz/nft fuzz/report fuzz/words
