@@ -178,7 +178,7 @@ fuzz_parts := $(wildcard fuzz/api_*.c) fuzz/cgroup_daemon.c
 part.fuzz/api := $(patsubst %.c,$B/%.o,$(wildcard fuzz/api_*.c))
 part.fuzz/cgroup := $B/fuzz/cgroup_daemon.o $(call archive,daemon/launcher) $(call archive,daemon/doctor)
 fuzz_targets := $(patsubst %.c,%,$(filter-out $(fuzz_shared) $(fuzz_parts),$(fuzz_sources)))
-fuzz_runner := fuzz/cgroup fuzz/mounts fuzz/netlink fuzz/nft fuzz/report fuzz/words
+fuzz_runner := fuzz/cgroup fuzz/cmdline fuzz/mounts fuzz/netlink fuzz/nft fuzz/report fuzz/words
 # What it stands in for is in the archives too; its own comes first.
 l.fuzz/api := -Wl,-z,muldefs
 fuzz_prog = $(if $(filter $(fuzz_runner),$1),cloister-runner,$(if $(filter fuzz/inside,$1),cloister-guest,cloisterd))

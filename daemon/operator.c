@@ -14,22 +14,18 @@
 static int check_place(const char *path, const char *state_dir, const struct registry *r,
                        struct err *e)
 {
+	const char *dir;
+	const struct tenant *t = registry_shows(r, path, &dir);
+
 	if (trusted_path_inside(path, state_dir))
 		return err_set(e, EINVAL, "lies inside the state directory");
-	for (size_t i = 0; r && i < registry_count(r); i++) {
-		const struct tenant *t = registry_at(r, i);
-
-		if (trusted_path_inside(path, t->workspace))
-			return err_set(e, EINVAL,
-			               "lies inside the workspace of %s, who can read it", t->name);
-		for (size_t k = 0; k < t->part_count; k++)
-			if (trusted_path_inside(path, t->parts[k].path))
-				return err_set(e, EINVAL,
-				               "lies inside --workspace-root %.200s, where the "
-				               "agent can read it",
-				               t->parts[k].path);
-	}
-	return 0;
+	if (!t)
+		return 0;
+	if (dir == t->workspace)
+		return err_set(e, EINVAL, "lies inside the workspace of %s, who can read it",
+		               t->name);
+	return err_set(e, EINVAL,
+	               "lies inside --workspace-root %.200s, where the agent can read it", dir);
 }
 
 int operator_token(const struct options *o, const char *state_dir, const struct registry *r,

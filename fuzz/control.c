@@ -3,7 +3,8 @@
  * byte chooses who listens: to messages of launcher and server, to pieces of the courier, to
  * a compiled registry, or to what a runner writes on its standard error.  Bits above those let
  * the launcher's control socket listen instead: to words of an operator, each after a byte of
- * its length, and to what it is to tell them.
+ * its length, and to what it is to tell them.  Or it is the operator who listens, to packets of
+ * an answer, each after two bytes of its length.
  */
 #include "fuzz/files.h"
 #include "fuzz/fuzz.h"
@@ -17,6 +18,7 @@
 #include "daemon/model/courier_client.h"
 #include "daemon/tenant/compiled.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -189,6 +191,110 @@ static void hear_operator(const uint8_t *data, size_t size)
 	free(text);
 }
 
+/* -- who asked it ----------------------------------------------------------------------------- */
+
+#define PACKETS_MAX 64 /* more than that would fill the socket */
+#define LINE_ROOM   2101
+
+struct packet {
+	const uint8_t *at;
+	size_t len;
+};
+
+static struct {
+	int listen_fd;
+	const struct control_request *request;
+	struct packet v[PACKETS_MAX];
+	size_t n, said; /* how many there are, how many have been heard */
+} answer;
+
+static void cut_answer(const uint8_t *data, size_t size)
+{
+	answer.n = answer.said = 0;
+	while (size >= 2 && answer.n < PACKETS_MAX) {
+		size_t len = (size_t)data[0] << 8 | data[1];
+
+		data += 2;
+		size -= 2;
+		len = len < size ? len : size;
+		answer.v[answer.n++] = (struct packet){ data, len };
+		data += len;
+		size -= len;
+	}
+}
+
+/* A launcher, which says what the input says, when it was asked. */
+static void *give_answer(void *ctx)
+{
+	struct control_request asked = { .word = 0 };
+	auto_close int fd = accept4(answer.listen_fd, NULL, NULL, SOCK_CLOEXEC);
+
+	(void)ctx;
+	demand(fd >= 0 && recv(fd, &asked, sizeof(asked), 0) == (ssize_t)sizeof(asked));
+	demand(asked.word == answer.request->word && !asked.tenant.text[0]);
+	for (size_t i = 0; i < answer.n; i++)
+		if (send(fd, answer.v[i].at, answer.v[i].len, MSG_NOSIGNAL) < 0)
+			break; /* enough was heard */
+	return NULL;
+}
+
+/* The next packet, and it is a line. */
+static void hear_line(bool error, const char *line)
+{
+	const struct packet *p = &answer.v[answer.said];
+	size_t len;
+
+	demand(answer.said++ < answer.n && p->len && p->at[0] == (error ? '!' : '-'));
+	len = strnlen((const char *)p->at + 1, (p->len < LINE_ROOM ? p->len : LINE_ROOM) - 1);
+	demand(strlen(line) == len && memcmp(line, p->at + 1, len) == 0);
+}
+
+/* What the first packet that is no line says; no status when there is none. */
+static int find_status(size_t *ret_lines)
+{
+	const struct packet *p = answer.v, *end = answer.v + answer.n;
+
+	while (p < end && p->len && strchr("-!", p->at[0]) && p->at[0])
+		p++;
+	*ret_lines = (size_t)(p - answer.v);
+	if (p == end || !p->len)
+		return -1;
+	if (p->at[0] != '=')
+		return 1;
+	return p->len > 1 && p->at[1] >= '0' && p->at[1] <= '9' ? p->at[1] - '0' : 1;
+}
+
+static int listen_here(void)
+{
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	(void)snprintf(at.sun_path, sizeof(at.sun_path), "%s/control", input_dir());
+	(void)unlink(at.sun_path);
+	demand(fd >= 0 && bind(fd, (const struct sockaddr *)&at, sizeof(at)) == 0);
+	demand(listen(fd, 1) == 0);
+	return fd;
+}
+
+static void hear_daemon(const uint8_t *data, size_t size)
+{
+	const struct control_request request = { .word = CONTROL_STATUS };
+	auto_close int listen_fd = listen_here();
+	struct err e = ERR_INIT;
+	pthread_t thread;
+	size_t lines;
+	int wanted;
+
+	cut_answer(data, size);
+	wanted = find_status(&lines);
+	answer.listen_fd = listen_fd;
+	answer.request = &request;
+	demand(pthread_create(&thread, NULL, give_answer, NULL) == 0);
+	demand(control_ask(input_dir(), &request, hear_line, &e) == wanted);
+	demand(pthread_join(thread, NULL) == 0);
+	demand(answer.said == lines && (wanted < 0) == !!e.text[0]);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 2 || size > (size_t)64 << 10)
@@ -196,6 +302,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	log_setup("fuzz", LOG_ERROR);
 	if (data[0] / 4 == 16)
 		hear_operator(data + 1, size - 1);
+	else if (data[0] / 4 == 17)
+		hear_daemon(data + 1, size - 1);
 	else if (data[0] % 4 == 0)
 		hear_launcher(data + 1, size - 1);
 	else if (data[0] % 4 == 1)

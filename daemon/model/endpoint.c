@@ -113,7 +113,8 @@ static const char *take_key(char *data, size_t len, char ret[ENDPOINT_KEY_MAX + 
 {
 	char *end = data + len;
 
-	while (end > data && strchr(" \t\r\n", end[-1]))
+	/* Not a NUL, which strchr(3) would find as well. */
+	while (end > data && end[-1] && strchr(" \t\r\n", end[-1]))
 		*--end = '\0';
 	data += strspn(data, " \t\r\n");
 	if (data >= end)
@@ -147,6 +148,8 @@ int endpoint_key_file(struct endpoint *ep, const char *file, const struct regist
                       struct err *e)
 {
 	char key[ENDPOINT_KEY_MAX + 1];
+	const struct tenant *t;
+	const char *dir;
 	int rc;
 
 	if (trusted_path_check(file, e) < 0)
@@ -154,10 +157,13 @@ int endpoint_key_file(struct endpoint *ep, const char *file, const struct regist
 	(void)snprintf(ep->key_file, sizeof(ep->key_file), "%s", file);
 	rc = endpoint_key(ep, key, e);
 	sodium_memzero(key, sizeof(key));
-	for (size_t i = 0; rc == 0 && registry && i < registry_count(registry); i++)
-		if (trusted_path_inside(file, registry_at(registry, i)->workspace))
-			rc = err_set(e, EINVAL,
-			             "lies in the workspace of %s, where the tenant can read it",
-			             registry_at(registry, i)->name);
-	return rc;
+	t = registry_shows(registry, file, &dir);
+	if (rc < 0 || !t)
+		return rc;
+	if (dir == t->workspace)
+		return err_set(e, EINVAL,
+		               "lies in the workspace of %s, where the tenant can read it",
+		               t->name);
+	return err_set(e, EINVAL, "lies in --workspace-root %.200s, where the agent can read it",
+	               dir);
 }

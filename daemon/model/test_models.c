@@ -41,7 +41,8 @@ static void put(const char *name, mode_t mode, const char *text)
 	assert_int_equal(fchmod(fd, mode), 0);
 }
 
-static const char *const files[] = { "models.json", "key", "open", "short", "spaced", "empty" };
+static const char *const files[] = { "models.json", "key",   "open", "short",
+	                             "spaced",      "empty", "bytes" };
 
 static int begin_world(void **state)
 {
@@ -130,6 +131,66 @@ static void a_whole_model(void **state)
 	assert_int_equal(endpoint_key(&b->at, key, &e), 0);
 	assert_string_equal(key, "");
 	models_free(&m);
+}
+
+/* Of a file with these bytes. */
+static int read_key(const char *bytes, size_t len, char ret[ENDPOINT_KEY_MAX + 1])
+{
+	struct endpoint at = { "" };
+	struct err e = ERR_INIT;
+	auto_close int fd = -1;
+
+	(void)snprintf(at.key_file, sizeof(at.key_file), "%s/bytes", world);
+	fd = open(at.key_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(fd_write_all(fd, bytes, len, &e), 0);
+	return endpoint_key(&at, ret, &e);
+}
+
+static void a_key_has_no_nul(void **state)
+{
+	static const char key[] = KEY;
+	char got[ENDPOINT_KEY_MAX + 1];
+
+	(void)state;
+	assert_int_equal(read_key(key, sizeof(key) - 1, got), 0);
+	assert_string_equal(got, KEY);
+	assert_int_equal(read_key(key, sizeof(key), got), -1);
+	assert_int_equal(read_key("\0" KEY, sizeof(key), got), -1);
+	assert_int_equal(read_key("sk-0123\000456789", 14, got), -1);
+	assert_string_equal(got, "");
+}
+
+/* In local mode there may be several directories that the agent sees. */
+static void no_key_lies_where_an_agent_sees_it(void **state)
+{
+	static const char *const dirs[] = { "one", "two", "beside" };
+	char roots[2][128], path[128];
+	char *const at[] = { roots[0], roots[1] };
+	struct registry *r = NULL;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s", world, dirs[i]);
+		assert_int_equal(mkdir(path, 0700), 0);
+		if (i < ARRAY_LEN(roots))
+			memcpy(roots[i], path, sizeof(path));
+	}
+	assert_int_equal(registry_local(at, 2, "/nowhere", NULL, &r, &e), 0);
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+		struct endpoint ep = { "" };
+
+		(void)snprintf(path, sizeof(path), "%s/key", dirs[i]);
+		put(path, 0600, KEY);
+		(void)snprintf(path, sizeof(path), "%s/%s/key", world, dirs[i]);
+		assert_int_equal(endpoint_key_file(&ep, path, r, &e), i < 2 ? -1 : 0);
+		assert_int_equal(unlink(path), 0);
+		*strrchr(path, '/') = '\0';
+		assert_int_equal(rmdir(path), 0);
+	}
+	assert_non_null(strstr(e.text, "two, where the agent can read it"));
+	registry_free(&r);
 }
 
 static void what_an_answer_costs(void **state)
@@ -384,6 +445,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_an_answer_costs),
 		cmocka_unit_test_setup_teardown(a_whole_model, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(a_key_has_no_nul, begin_world, end_world),
+		cmocka_unit_test_setup_teardown(no_key_lies_where_an_agent_sees_it, begin_world,
+		                                end_world),
 		cmocka_unit_test_setup_teardown(the_example_is_good, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(no_header_carries_a_key, begin_world, end_world),
 		cmocka_unit_test_setup_teardown(what_is_wrong_about_reasoning, begin_world,

@@ -2,6 +2,7 @@
 
 #include "common/fd.h"
 #include "daemon/tenant/registry_draft.h"
+#include "daemon/tenant/trusted.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -210,6 +211,26 @@ const struct tenant *registry_find(const struct registry *r, const struct uuid *
 		bsearch(&key, r->by_id, r->count, sizeof(*r->by_id), compare_ids);
 
 	return found ? found->tenant : NULL;
+}
+
+static const char *find_shown(const struct tenant *t, const char *path)
+{
+	if (trusted_path_inside(path, t->workspace))
+		return t->workspace;
+	for (size_t i = 0; i < t->part_count; i++)
+		if (trusted_path_inside(path, t->parts[i].path))
+			return t->parts[i].path;
+	return NULL;
+}
+
+const struct tenant *registry_shows(const struct registry *r, const char *path,
+                                    const char **ret_dir)
+{
+	*ret_dir = NULL;
+	for (size_t i = 0; r && i < r->count; i++)
+		if ((*ret_dir = find_shown(&r->tenants[i], path)))
+			return &r->tenants[i];
+	return NULL;
 }
 
 /*

@@ -137,6 +137,13 @@ const struct tenant *registry_at(const struct registry *r, size_t index);
 const struct tenant *registry_find(const struct registry *r, const struct uuid *id);
 
 /*
+ * The tenant whose sandbox sees path, which is canonical, and in *ret_dir the directory of the
+ * workspace that it lies in, or NULL.  r may be NULL.
+ */
+const struct tenant *registry_shows(const struct registry *r, const char *path,
+                                    const char **ret_dir);
+
+/*
  * The tenant of a bearer token (len bytes, anything a client sent), or NULL.
  * ret_credential_id, when not NULL, receives the id of the matching credential.
  */
