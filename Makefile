@@ -172,7 +172,7 @@ tests: $(programs:%=$B/%) $(test_bins)
 # -- fuzz targets: a file each, on top of the programs' archives --------------------------
 SECONDS ?= 20
 fuzz_sources := $(sort $(wildcard fuzz/*.c))
-fuzz_shared := fuzz/files.c fuzz/other_json.c
+fuzz_shared := fuzz/files.c fuzz/other_json.c fuzz/root.c
 # Parts of one: of "api", and for readers of another program.
 fuzz_parts := $(wildcard fuzz/api_*.c) fuzz/cgroup_daemon.c
 part.fuzz/api := $(patsubst %.c,$B/%.o,$(wildcard fuzz/api_*.c))
@@ -181,7 +181,7 @@ fuzz_targets := $(patsubst %.c,%,$(filter-out $(fuzz_shared) $(fuzz_parts),$(fuz
 fuzz_runner := fuzz/cgroup fuzz/cmdline fuzz/mounts fuzz/netlink fuzz/nft fuzz/report fuzz/words
 # What it stands in for is in the archives too; its own comes first.
 l.fuzz/api := -Wl,-z,muldefs
-fuzz_prog = $(if $(filter $(fuzz_runner),$1),cloister-runner,$(if $(filter fuzz/inside,$1),cloister-guest,cloisterd))
+fuzz_prog = $(if $(filter $(fuzz_runner),$1),cloister-runner,$(if $(filter fuzz/inside fuzz/tree,$1),cloister-guest,cloisterd))
 define fuzz_rule
 $B/$1: $B/$1.o $(part.$1) $(fuzz_shared:%.c=$B/%.o) $(foreach d,$(dirs.$(call fuzz_prog,$1)),$(call archive,$d))
 	@echo "  LD    $$@"

@@ -5,10 +5,12 @@
  * An input is a row of frames: a byte of call id and type, two of length, and a payload;
  * type 0 is bytes without a frame around them.  Where a payload has "OUT", the id of an output
  * that is kept takes its place.  What the guest answers must be what docs/protocol.md allows,
- * no file of its own may be left behind, and no descriptor.
+ * no file of its own may be left behind, and no descriptor.  Each input is also read as what
+ * comes before all these, a HELLO, and as an exec that was folded for a supervisor.
  */
-#include "fuzz/files.h"
 #include "fuzz/fuzz.h"
+#include "fuzz/other_json.h"
+#include "fuzz/root.h"
 
 #include "common/clock.h"
 #include "common/fd.h"
@@ -16,6 +18,7 @@
 #include "guest/call.h"
 #include "guest/channel.h"
 #include "guest/fault.h"
+#include "guest/hello.h"
 #include "guest/job.h"
 #include "guest/loop.h"
 #include "guest/pool.h"
@@ -25,11 +28,9 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/ioctl.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -39,15 +40,10 @@
 #define TURNS_MAX 20000 /* a guest that has nothing to do comes to rest long before */
 
 static struct {
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	const uint8_t *data;
-	size_t size;
-	bool waits;
 	pthread_t thread;
 	jmp_buf death;
 	bool lives;
-} guest = { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER };
+} guest;
 
 static struct {
 	uint64_t starts, exits, room, input, granted, pings;
@@ -308,51 +304,67 @@ static void run(const uint8_t *data, size_t size)
 	demand(lowest_fd() == free_fd);
 }
 
-/* -- the thread that has a root of its own ---------------------------------------------------- */
+/* -- the first frame --------------------------------------------------------------------------- */
 
-static void enter_root(void)
+static void count_member(void *ctx, const char *key, const struct json *value)
 {
-	const char *dir = input_dir();
-	struct rlimit files = { 1024, 1024 };
-	sigset_t all;
-
-	(void)sigemptyset(&all);
-	(void)sigaddset(&all, SIGALRM); /* the fuzzer's */
-	(void)sigaddset(&all, SIGINT);
-	demand(pthread_sigmask(SIG_BLOCK, &all, NULL) == 0 && unshare(CLONE_NEWNS) == 0);
-	demand(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
-	demand(mount("none", dir, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
-	             "size=8m,nr_inodes=2000") == 0);
-	demand(chroot(dir) == 0 && chdir("/") == 0);
-	(void)umask(022);
-	pool_open(0, &files);
+	(void)key;
+	(void)value;
+	++*(size_t *)ctx;
 }
 
-static void *work(void *ctx)
+/* Field by field. */
+static bool is_hello(const char *text, size_t len)
 {
-	(void)ctx;
-	enter_root();
-	pthread_mutex_lock(&guest.lock);
-	for (;;) {
-		while (!guest.waits)
-			pthread_cond_wait(&guest.changed, &guest.lock);
-		run(guest.data, guest.size);
-		guest.waits = false;
-		pthread_cond_broadcast(&guest.changed);
+	auto_json struct json *v = NULL;
+	struct err e = ERR_INIT;
+	const struct json *tenant;
+	size_t n = 0;
+
+	if (json_parse(text, len, &v, &e) < 0 || json_type(v) != JSON_OBJECT)
+		return false;
+	json_each(v, count_member, &n);
+	tenant = json_get(v, "tenant");
+	return n == 3 && json_int(json_get(v, "version")) == 1 &&
+	       json_int(json_get(v, "processes")) > 0 && tenant && json_str(tenant) &&
+	       uuid_valid(json_str(tenant), json_str_len(tenant));
+}
+
+/* What was taken, written again, is the same to another library. */
+static void check_hello(const char *text, size_t len)
+{
+	const struct frame hello = { FRAME_HELLO, 0, text, (uint32_t)len };
+	struct frame other = hello;
+	struct hello got;
+	struct err e = ERR_INIT;
+	char again[128];
+
+	if (hello_read(&hello, &got, &e) == 0) {
+		(void)snprintf(again, sizeof(again),
+		               "{\"tenant\":\"%s\",\"version\":1,\"processes\":%zu}",
+		               got.tenant.text, got.processes);
+		demand(is_hello(text, len));
+		demand(other_json_same(again, strlen(again), text, len));
+	} else {
+		demand(!is_hello(text, len) && e.code == FAULT_INVALID && e.text[0]);
 	}
-	return NULL;
+	other.call = 1;
+	demand(hello_read(&other, &got, &e) < 0);
+	other = hello;
+	other.type = FRAME_START;
+	demand(hello_read(&other, &got, &e) < 0);
 }
 
-static void begin(void)
+static void work(const uint8_t *data, size_t size)
 {
+	struct rlimit files = { 1024, 1024 };
 	static bool begun;
 
-	if (begun)
-		return;
+	if (!begun)
+		pool_open(0, &files);
 	begun = true;
-	(void)input_dir();
-	(void)signal(SIGPIPE, SIG_IGN);
-	demand(pthread_create(&guest.thread, NULL, work, NULL) == 0);
+	guest.thread = pthread_self();
+	run(data, size < 65536 ? size : 65536);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -361,17 +373,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct err e = ERR_INIT;
 	char *flat = text_of(data, size);
 
+	(void)signal(SIGPIPE, SIG_IGN);
 	if (job_unfold(flat, size, &job, &e) == 0)
 		demand(job.cwd && job.argv[0]);
-	begin();
-	pthread_mutex_lock(&guest.lock);
-	guest.data = data;
-	guest.size = size < 65536 ? size : 65536;
-	guest.waits = true;
-	pthread_cond_broadcast(&guest.changed);
-	while (guest.waits)
-		pthread_cond_wait(&guest.changed, &guest.lock);
-	pthread_mutex_unlock(&guest.lock);
+	check_hello(flat, size);
+	in_own_root(work, data, size);
 	free(flat);
 	return 0;
 }

@@ -10,12 +10,12 @@
  */
 #include "common/clock.h"
 #include "common/fd.h"
-#include "common/id.h"
 #include "common/log.h"
 #include "common/sanitizer.h"
 #include "guest/call.h"
 #include "guest/channel.h"
 #include "guest/fault.h"
+#include "guest/hello.h"
 #include "guest/loop.h"
 #include "guest/pool.h"
 #include "guest/seal.h"
@@ -91,11 +91,6 @@ static void make_dir(const char *path)
 		log_warn("make %s: %s", path, strerror(errno));
 }
 
-static void hello_fault(const char *text)
-{
-	fault_die(GUEST_EXIT_HANDSHAKE, "HELLO: %s", text);
-}
-
 static void answer_hello(void)
 {
 	struct json *ready = json_new_object();
@@ -107,29 +102,12 @@ static void answer_hello(void)
 
 static void take_hello(const struct frame *f)
 {
-	static const struct json_field fields[] = {
-		{ .name = "version", .type = JSON_INT, .required = true },
-		{ .name = "tenant", .type = JSON_STRING, .required = true },
-		{ .name = "processes", .type = JSON_INT, .required = true },
-	};
-	const struct json *v[ARRAY_LEN(fields)];
-	struct json_faults faults = { .count = 0 };
-	auto_json struct json *hello = NULL;
+	struct hello hello;
 	struct err e = ERR_INIT;
 
-	if (f->type != FRAME_HELLO || f->call)
-		hello_fault("must be the first frame, with call id 0");
-	if (json_parse(f->payload, f->len, &hello, &e) < 0)
-		hello_fault(e.text);
-	/* The version first: a later one may have other fields. */
-	if (json_type(hello) == JSON_OBJECT && json_get(hello, "version") &&
-	    json_int(json_get(hello, "version")) != FRAME_VERSION)
-		hello_fault("the daemon speaks another version of the protocol");
-	if (!json_fields(hello, "", fields, ARRAY_LEN(fields), v, &faults))
-		hello_fault(faults.first.text);
-	if (!uuid_valid(json_str(v[1]), json_str_len(v[1])) || json_int(v[2]) < 1)
-		hello_fault("tenant must be a UUID and processes positive");
-	pool_open((size_t)json_int(v[2]), &guest.files);
+	if (hello_read(f, &hello, &e) < 0)
+		fault_die(GUEST_EXIT_HANDSHAKE, "HELLO: %s", e.text);
+	pool_open(hello.processes, &guest.files);
 	answer_hello();
 	guest.greeted = true;
 }

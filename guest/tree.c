@@ -17,6 +17,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,24 +59,32 @@ static pid_t pids_at(const struct pids *p, size_t i)
 	return pid;
 }
 
-/* "12 345 6 " */
-static void add_numbers(struct pids *list, int fd)
+void tree_each_pid(int fd, void (*fn)(void *ctx, pid_t pid), void *ctx)
 {
 	char text[4096];
-	pid_t pid = 0;
+	int64_t pid = 0;
 	ssize_t n;
 
 	while ((n = read(fd, text, sizeof(text))) > 0) {
 		for (ssize_t i = 0; i < n; i++) {
 			if (isdigit((unsigned char)text[i])) {
-				pid = pid * 10 + (text[i] - '0');
+				/* One that is too large stays so. */
+				if (pid <= INT_MAX)
+					pid = pid * 10 + (text[i] - '0');
 				continue;
 			}
-			if (pid > 1)
-				buf_add(&list->bytes, &pid, sizeof(pid));
+			if (pid > 1 && pid <= INT_MAX)
+				fn(ctx, (pid_t)pid);
 			pid = 0;
 		}
 	}
+}
+
+static void add_pid(void *ctx, pid_t pid)
+{
+	struct pids *list = ctx;
+
+	buf_add(&list->bytes, &pid, sizeof(pid));
 }
 
 /* A child belongs to the thread that forked it, so each thread is asked. */
@@ -95,7 +104,7 @@ static void add_children(struct pids *list, pid_t pid)
 		(void)snprintf(path, sizeof(path), "%.20s/children", d->d_name);
 		fd = openat(dirfd(tasks), path, O_RDONLY | O_CLOEXEC);
 		if (fd >= 0)
-			add_numbers(list, fd);
+			tree_each_pid(fd, add_pid, list);
 	}
 }
 

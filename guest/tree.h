@@ -23,4 +23,10 @@ size_t tree_count(void);
  */
 bool tree_kill(pid_t leader, int *ret_status, uint64_t deadline_ms);
 
+/*
+ * Call fn with each pid in what is left of a /proc/PID/task/TID/children, "12 345 6 ".  A number
+ * that nothing follows is none, and neither is one that no child can have.
+ */
+void tree_each_pid(int fd, void (*fn)(void *ctx, pid_t pid), void *ctx);
+
 #endif
