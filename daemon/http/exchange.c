@@ -215,7 +215,8 @@ static enum MHD_Result answer_and_close(struct http_exchange *ex)
 
 void exchange_refuse_stopping(struct http_exchange *ex)
 {
-	http_error(&ex->req, &ex->res, 503, "server_stopping", "the server is stopping");
+	http_error(&ex->req, &ex->res, 503, "server_stopping",
+	           "the server takes no more work until its next start");
 	http_set_header(&ex->res, "Retry-After", "1");
 }
 

@@ -58,7 +58,8 @@ int listener_open(struct http_server *s, struct err *e)
 	    setsockopt(s->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
 	    bind(s->listen_fd, &at.any, len) < 0 || listen(s->listen_fd, BACKLOG) < 0 ||
 	    getsockname(s->listen_fd, &at.any, &len) < 0)
-		return err_errno(e, "listen on %s port %u", s->conf.host, s->conf.port);
+		return err_errno(e, "listen on %s port %u (--port chooses another)", s->conf.host,
+		                 s->conf.port);
 	s->port = ntohs(at.any.sa_family == AF_INET ? at.v4.sin_port : at.v6.sin6_port);
 	return 0;
 }

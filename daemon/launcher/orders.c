@@ -116,7 +116,8 @@ static void commit(struct orders *o)
 	o->registry = o->owned;
 	o->changed(o->ctx, before);
 	registry_free(&old);
-	finish(o, true, "registry in force: %zu tenants", registry_count(o->registry));
+	finish(o, true, "registry in force: %zu tenant%s", registry_count(o->registry),
+	       registry_count(o->registry) == 1 ? "" : "s");
 }
 
 /* -- purge ----------------------------------------------------------------------------------- */

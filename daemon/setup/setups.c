@@ -417,7 +417,8 @@ int setups_take(struct setups *s, const struct uuid *tenant, struct setup_job **
 	pthread_mutex_lock(&s->lock);
 	s->places++;
 	if (s->closing)
-		rc = err_set(e, SETUPS_STOPPING, "the server is stopping");
+		rc = err_set(e, SETUPS_STOPPING,
+		             "the server takes no more work until its next start");
 	else if (s->places > PLACES || places_of(s, tenant) >= OF_TENANT)
 		rc = err_set(e, SETUPS_FULL, "too many repositories are being set up");
 	if (rc)

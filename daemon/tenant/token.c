@@ -118,7 +118,7 @@ static int check_token(const char *token, size_t len, struct err *e)
 	if (len < TOKEN_MIN)
 		return err_set(e, EINVAL, "the token is shorter than %d bytes", TOKEN_MIN);
 	for (size_t i = 0; i < len; i++)
-		if (token[i] <= 0x20 || token[i] == 0x7f)
+		if ((unsigned char)token[i] <= 0x20 || (unsigned char)token[i] >= 0x7f)
 			return err_set(e, EINVAL,
 			               "the token must be printable ASCII without spaces");
 	return check_drawn(token, len, e);

@@ -94,7 +94,8 @@ static int check_limits(const struct job *job, struct err *e)
 	const struct lane *l = job->lane;
 
 	if (ts->draining)
-		return err_set(e, TURNS_STOPPING, "the server is stopping");
+		return err_set(e, TURNS_STOPPING,
+		               "the server takes no more work until its next start");
 	if (l->queued >= conf->max_queued_tenant)
 		return err_set(e, TURNS_TENANT_QUEUE_FULL,
 		               "the tenant has %u queued turns, the limit", l->queued);
