@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/sanitizer.h"
 #include "daemon/doctor/doctor.h"
+#include "daemon/kept.h"
 #include "daemon/launcher/control.h"
 #include "daemon/launcher/launcher.h"
 #include "daemon/launcher/preflight.h"
@@ -118,13 +119,19 @@ static int check(const struct options *o)
 	auto_registry struct registry *registry = NULL;
 	auto_models struct models *models = NULL;
 	auto_mcp struct mcp_servers *mcp = NULL;
+	auto_guarded struct guarded guarded = { .place_count = 0 };
 	struct err e = ERR_INIT;
 
+	kept_options(&guarded, o);
 	if (registry_load(o->tenants, o->state, &registry, print_fault, stdout, &e) < 0)
 		return check_faulty(o, &e);
 	if (o->models && models_load(o->models, registry, &models, print_fault, stdout, &e) < 0)
 		return check_faulty(o, &e);
 	if (o->mcp && mcp_servers_load(o->mcp, registry, &mcp, print_fault, stdout, &e) < 0)
+		return check_faulty(o, &e);
+	kept_models(&guarded, models);
+	kept_mcp(&guarded, mcp);
+	if (guarded_check(&guarded, registry, print_fault, stdout, &e) < 0)
 		return check_faulty(o, &e);
 	printf("ok: %zu tenant%s", registry_count(registry),
 	       registry_count(registry) == 1 ? "" : "s");
@@ -201,6 +208,7 @@ struct declared {
 	const struct mcp_servers *mcp;
 	const unsigned char *operator_digest; /* NULL = none */
 	struct database_url *database;        /* NULL = the managed one */
+	const struct guarded *guarded;
 };
 
 /* The launcher connects to no database. */
@@ -229,6 +237,7 @@ static int run(const struct options *o, const char *state, const struct declared
 	conf.state_dir = state;
 	conf.registry = d->registry;
 	conf.registry_path = o->tenants;
+	conf.guarded = d->guarded;
 	conf.server = server_main;
 	conf.forget = forget_password;
 	conf.ctx = &server;
@@ -239,8 +248,19 @@ static int run(const struct options *o, const char *state, const struct declared
 	return launcher_run(&conf, e);
 }
 
+/* No registry comes in force, now or later, that makes anything of it a sandbox's. */
+static int guard(struct guarded *g, const struct declared *d, struct err *e)
+{
+	kept_models(g, d->models);
+	kept_mcp(g, d->mcp);
+	kept_metrics(g, d->operator_digest);
+	kept_database(g, d->database);
+	return guarded_check(g, d->registry, print_fault, stderr, e);
+}
+
 static int serve(struct options *o)
 {
+	auto_guarded struct guarded guarded = { .place_count = 0 };
 	auto_registry struct registry *registry = NULL;
 	auto_models struct models *models = NULL;
 	auto_mcp struct mcp_servers *mcp = NULL;
@@ -255,6 +275,7 @@ static int serve(struct options *o)
 	log_setup("cloisterd", (enum log_level)o->log_level);
 	log_begin((enum log_format)o->log_format);
 	local_take_token(&token);
+	kept_options(&guarded, o);
 	settle_programs(o);
 	if (preflight_self(&e) < 0 || raise_descriptor_limit(&e) < 0 ||
 	    state_canonical(o->state, state, &e) < 0 || local_check(o, &token, &e) < 0)
@@ -273,9 +294,14 @@ static int serve(struct options *o)
 		loaded = operator_database_url(o, state, registry, &database, &e);
 	if (loaded < 0)
 		return refuse(&e);
-	declared = (struct declared){ registry, models, mcp,
+	declared = (struct declared){ registry,
+		                      models,
+		                      mcp,
 		                      o->metrics_token_file ? operator_digest : NULL,
-		                      o->database_url_file ? &database : NULL };
+		                      o->database_url_file ? &database : NULL,
+		                      &guarded };
+	if (guard(&guarded, &declared, &e) < 0)
+		return refuse(&e);
 	status = run(o, state, &declared, &e);
 	sanitizer_fault("launcher");
 	return status < 0 ? refuse(&e) : status;
@@ -284,6 +310,7 @@ static int serve(struct options *o)
 /* Its lines are all that is wanted, unless somebody wants to know everything. */
 static int doctor(struct options *o)
 {
+	auto_guarded struct guarded guarded = { .place_count = 0 };
 	struct doctor_conf conf = { .tenants = o->tenants };
 	struct database_url database;
 	char state[PATH_MAX];
@@ -291,8 +318,10 @@ static int doctor(struct options *o)
 
 	if (raise_descriptor_limit(&e) < 0)
 		return refuse(&e);
+	kept_options(&guarded, o);
 	settle_programs(o);
 	conf.serve = launcher_of(o);
+	conf.serve.guarded = &guarded;
 	log_setup("cloisterd", o->log_level == LOG_DEBUG ? LOG_DEBUG : LOG_ERROR);
 	if (o->database_url_file) {
 		conf.database = &database;

@@ -3,12 +3,14 @@
 import http.client
 import os
 import secrets
+import shutil
 
 import pytest
 
 from client import Client
 from contract import CONTRACT
-from daemon import AS_SERVICE, make_directory, write_file
+from daemon import AS_SERVICE, give, make_directory, write_file
+from provider.models import declare, entry
 
 LOCAL = "10ca1000-0000-8000-8000-000000000001"
 
@@ -195,6 +197,52 @@ def test_what_local_mode_refuses(local):
         local, f"--token-file={local.roots}/one/token")
     os.chmod(path, 0o644)
     assert "mode 0644" in refused(local, f"--token-file={path}")
+
+
+def test_no_root_holds_the_programs(local, world):
+    """What a command in the sandbox can replace is not run outside of it."""
+    build = f"{local.roots}/two/build"
+    make_directory(build)
+    programs = {name: f"{build}/{name}" for name in ("cloisterd", "cloister-runner",
+                                                      "cloister-guest")}
+    for name, path in programs.items():
+        shutil.copy(f"{world.programs}/{name}", path)
+        give(path, 0o755)
+    for what, changed in (("the runner (--runner)", {"runner": programs["cloister-runner"]}),
+                          ("the guest (--guest)", {"guest": programs["cloister-guest"]}),
+                          ("the root filesystem (--rootfs)", {"rootfs": f"{build}/root"})):
+        line = refused(local, roots=("one", "two"), **changed)
+        assert f"--workspace-root {local.roots}/two: {what}, {build}/" in line, line
+        assert "move it out of there, or choose another workspace" in line, line
+    # Named from outside, and a link that leads out again.
+    os.symlink(programs["cloister-runner"], f"{local.var}/tokens/runner")
+    os.symlink(f"{world.programs}/cloister-runner", f"{build}/link")
+    for path, shown in ((f"{local.var}/tokens/runner", programs["cloister-runner"]),
+                        (f"{build}/link", f"{build}/link")):
+        line = refused(local, roots=("two",), runner=path)
+        assert f"the runner (--runner), {shown}, lies inside it" in line, line
+    command = local.command(f"--workspace-root={local.roots}/two", tenants=None)
+    local.spawn([programs["cloisterd"], *command[1:]])
+    assert local.process.wait(30) == 2
+    assert f"the program cloisterd, {programs['cloisterd']}, lies inside it" in local.log()
+    line = refused(local, roots=("one",), rootfs=local.roots)
+    assert f"--workspace-root {local.roots}/one: lies inside the root filesystem" in line, line
+
+
+def test_no_root_holds_a_key_or_a_file_of_the_operator(local):
+    key = f"{local.roots}/two/key"
+    models = declare(local, entry("one", "messages", "https://127.0.0.1:9/v1"))
+    inside = f"{local.roots}/two/models.json"
+    shutil.copy(models, inside)
+    give(inside, 0o600)
+    line = refused(local, f"--models={inside}", roots=("one", "two"))
+    assert f"the file of the models (--models), {inside}, lies inside it" in line, line
+    os.rename(f"{local.var}/tokens/key", key)
+    models = declare(local, entry("one", "messages", "https://127.0.0.1:9/v1", apiKeyFile=key))
+    before = len(local.log())
+    serve(local, f"--models={models}", roots=("one", "two"))
+    assert local.process.wait(30) == 2, local.log()
+    assert f"models[0].apiKeyFile: lies in --workspace-root {local.roots}/two" in local.log()[before:]
 
 
 def test_a_registry_refuses_what_is_of_local_mode(make_daemon):

@@ -2,6 +2,8 @@
 
 import os
 import pwd
+import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,7 +13,8 @@ import uuid
 
 import pytest
 
-from daemon import AS_SERVICE, ENVIRONMENT, USER, Tenant, write_file
+from daemon import AS_SERVICE, ENVIRONMENT, USER, Tenant, give, make_directory, write_file
+from provider.models import KEY, declare, entry
 from world import eventually
 
 
@@ -179,6 +182,61 @@ def test_every_fault_is_printed_and_the_old_registry_stays(daemon, registry):
     assert status_of(daemon, daemon.tenants["globex"].token) == 200
     registry.entries = {name: daemon.tenants[name].entry() for name in ("acme", "globex")}
     registry.reload()
+    assert daemon.stop() == 0
+
+
+def test_a_reload_refuses_what_a_start_refuses(make_daemon, world):
+    """Keys, tokens, files of the operator's and programs become no tenant's."""
+    daemon = make_daemon(("acme", "globex"))
+    kept = {name: f"{daemon.var}/kept-{name}" for name in ("models", "key", "metrics", "program",
+                                                           "none")}
+    for path in kept.values():
+        make_directory(path)
+    token = secrets.token_hex(32)
+    models = declare(daemon, entry("one", "messages", "https://127.0.0.1:9/v1",
+                                   apiKeyFile=f"{kept['key']}/key"),
+                     entry("two", "messages", "https://127.0.0.1:9/v1",
+                           apiKeyFile=f"{kept['none']}/token"))
+    os.rename(models, f"{kept['models']}/models.json")
+    write_file(f"{kept['key']}/key", KEY)
+    write_file(f"{kept['none']}/token", token)
+    write_file(f"{kept['metrics']}/metrics", secrets.token_hex(32))
+    shutil.copy(f"{world.programs}/cloister-runner", f"{kept['program']}/runner")
+    give(f"{kept['program']}/runner", 0o755)
+    daemon.options += [f"--models={kept['models']}/models.json",
+                       f"--metrics-token-file={kept['metrics']}/metrics",
+                       f"--runner={kept['program']}/runner"]
+    daemon.start()
+    registry = Registry(daemon)
+    good = registry.entries["globex"]
+
+    def refused(part, **changed):
+        registry.entries["globex"] = {**good, **changed}
+        done = registry.reload(1)
+        assert part in done.stderr and "the registry in force stays as it was" in done.stderr, done
+        assert status_of(daemon, daemon.tenants["globex"].token) == 200
+
+    where = "tenants[1].workspaceRoot: "
+    for name, what in (("models", "the file of the models (--models)"),
+                       ("key", "the key of model one (apiKeyFile)"),
+                       ("metrics", "the token for metrics (--metrics-token-file)"),
+                       ("program", "the runner (--runner)")):
+        refused(f"{where}{what}, {kept[name]}/", workspaceRoot=kept[name])
+    inside = f"{world.rootfs}/tmp"
+    refused(f"{where}lies inside the root filesystem (--rootfs), ", workspaceRoot=inside)
+    for path, what in ((f"{kept['metrics']}/metrics", "the token for metrics"),
+                       (f"{kept['none']}/token", "the key of model two (apiKeyFile)")):
+        one = {"id": str(uuid.uuid4()), "tokenFile": path}
+        refused(f"tenants[1].credentials[1].tokenFile: the same as {what}",
+                credentials=[*good["credentials"], one])
+    assert daemon.stop() == 0
+    code, lines = daemon.fail()
+    assert code == 2 and "tenants[1].credentials[1].tokenFile: " in "\n".join(lines), lines
+    done = run(daemon, "check", daemon.registry, *daemon.options[:1])
+    assert done.returncode == 1 and "the same as the key of model two" in done.stdout, done
+    registry.entries["globex"] = good
+    registry.write()
+    daemon.start()
     assert daemon.stop() == 0
 
 

@@ -82,6 +82,12 @@ void host_registry(struct report *r, const struct doctor_conf *conf)
 		report_na(r, "workspaces", "the registry has faults");
 		return;
 	}
+	if (conf->serve.guarded &&
+	    guarded_check(conf->serve.guarded, registry, keep_first, &first, &e) < 0) {
+		report_failed(r, "registry", "%s, the first: %s", e.text, first.line);
+		report_na(r, "workspaces", "the registry has faults");
+		return;
+	}
 	report_ok(r, "registry", "%zu tenant%s", registry_count(registry),
 	          registry_count(registry) == 1 ? "" : "s");
 	check_workspaces(r, registry);

@@ -12,6 +12,7 @@
 
 #include "common/err.h"
 #include "daemon/launcher/disk.h"
+#include "daemon/tenant/guarded.h"
 #include "daemon/tenant/registry.h"
 
 #define LAUNCHER_HOSTS_MAX 256
@@ -32,7 +33,8 @@ struct launcher_conf {
 	unsigned int drain_seconds;
 	struct disk_limits disk;
 	const struct registry *registry;
-	const char *registry_path; /* where it can be read again; NULL = nowhere */
+	const char *registry_path;     /* where it can be read again; NULL = nowhere */
+	const struct guarded *guarded; /* what it must not make a tenant's; NULL = nothing */
 	/* Body of the server process; returns its exit status. */
 	int (*server)(void *ctx, int launcher_sock, const char *database_socket_dir);
 	/* Called once the server's process has its own copy of everything; NULL = not. */

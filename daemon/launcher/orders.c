@@ -79,19 +79,24 @@ static void report_fault(void *ctx, const char *line)
 	control_line(&o->control, true, line);
 }
 
+/* A reload refuses what a start refuses. */
+static int load_registry(struct orders *o, struct err *e)
+{
+	const struct launcher_conf *conf = o->conf;
+
+	if (registry_load(conf->registry_path, conf->state_dir, &o->next, report_fault, o, e) < 0)
+		return -1;
+	return conf->guarded ? guarded_check(conf->guarded, o->next, report_fault, o, e) : 0;
+}
+
 static void read_registry(struct orders *o)
 {
 	const struct launcher_message order = { .op = LAUNCHER_REGISTRY };
-	const struct launcher_conf *conf = o->conf;
 	struct err e = ERR_INIT;
-	int fd;
+	int fd = -1;
 
-	if (registry_load(conf->registry_path, conf->state_dir, &o->next, report_fault, o, &e) <
-	    0) {
-		finish(o, false, "%s; the registry in force stays as it was", e.text);
-		return;
-	}
-	fd = registry_compile(o->next, &e);
+	if (load_registry(o, &e) == 0)
+		fd = registry_compile(o->next, &e);
 	if (fd < 0) {
 		finish(o, false, "%s; the registry in force stays as it was", e.text);
 		return;

@@ -142,6 +142,17 @@ static void test_what_was_started_too_early_ends(void **state)
 	stop(w);
 }
 
+/* After one that was refused. */
+static void expect_another_to_be_taken(struct world *w)
+{
+	expect_declared(w, SECOND);
+	write_registry(w, "1");
+	assert_int_equal(kill(w->launcher, SIGHUP), 0);
+	answer(w, take(w, 1), 0);
+	expect_undeclared(w, SECOND);
+	stop(w);
+}
+
 static void test_a_faulty_file_is_not_handed_over(void **state)
 {
 	struct world *w = *state;
@@ -151,12 +162,26 @@ static void test_a_faulty_file_is_not_handed_over(void **state)
 	write_registry(w, "11");
 	assert_int_equal(kill(w->launcher, SIGHUP), 0);
 	expect_silence(w);
-	expect_declared(w, SECOND);
-	write_registry(w, "1");
+	expect_another_to_be_taken(w);
+}
+
+static void test_no_workspace_gets_what_is_guarded(void **state)
+{
+	static char path[128]; /* the world is ended after this */
+	static struct guarded guarded;
+	struct world *w = *state;
+
+	(void)snprintf(path, sizeof(path), "%s/work8/key", w->dir);
+	guarded_file(&guarded, path, "the key of model one");
+	w->conf.guarded = &guarded;
+	write_registry(w, "1234567");
+	begin_ready(w);
+	write_registry(w, "18");
 	assert_int_equal(kill(w->launcher, SIGHUP), 0);
-	answer(w, take(w, 1), 0);
-	expect_undeclared(w, SECOND);
-	stop(w);
+	expect_silence(w);
+	expect_undeclared(w, EIGHTH);
+	expect_another_to_be_taken(w);
+	guarded_release(&guarded);
 }
 
 static void test_asked_early_and_asked_meanwhile(void **state)
@@ -569,6 +594,7 @@ int main(int argc, char **argv, char **env)
 		CASE(test_what_the_server_refuses_is_not_in_force),
 		CASE(test_what_was_started_too_early_ends),
 		CASE(test_a_faulty_file_is_not_handed_over),
+		CASE(test_no_workspace_gets_what_is_guarded),
 		CASE(test_asked_early_and_asked_meanwhile),
 		CASE(test_answers_without_a_question_end_everything),
 		CASE(test_orders_are_not_the_servers_to_give),
