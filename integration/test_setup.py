@@ -1,6 +1,8 @@
 """The repository that a session begins with."""
 
+import base64
 import os
+import secrets
 import signal
 import subprocess
 import time
@@ -355,6 +357,26 @@ def test_a_wrong_credential_can_be_given_again(daemon, client, server):
     assert made["repository"]["state"] == "pending" and made["repository"]["error"] is None
     assert wait_for(client, session, "ready")["commit"] == server.commits["main"]
     assert client.run(session, "$ cat file").text == "this is main\n"
+
+
+@pytest.mark.parametrize("size", [1500, 2001, 4096])
+def test_a_long_credential_is_not_told(cloister_with_http, server, size):
+    """Longer than what is kept of git's messages: no part of it is told either."""
+    client = cloister_with_http.client("acme")
+    wrong = secrets.token_hex(size)[:size]
+    basic = base64.b64encode(f"{USER}:{wrong}".encode()).decode()
+    with client.events() as events:
+        session = create(client, server.url("code", "/private"),
+                         credential={"username": USER, "password": wrong})["id"]
+        error = wait_for(client, session, "failed")["error"]
+        events.until(lambda: of_setup(events)[-1:] and of_setup(events)[-1][0] == "failed", 10,
+                     "session.setup.failed")
+    assert f"Basic {basic}" in server.seen()
+    assert error["code"] == "clone_failed" and "403" in error["message"], error
+    assert of_setup(events)[-1][1] == error
+    pieces = [s[i:i + 8] for s in (wrong, basic) for i in range(len(s) - 7)]
+    told = [p for p in pieces if p in error["message"]]
+    assert not told, error
 
 
 def test_another_try_before_the_first_is_settled(daemon, client, server):

@@ -15,21 +15,15 @@
  * that was interrupted is done again from the beginning.
  */
 #include "daemon/setup/job.h"
+#include "daemon/setup/said.h"
 
-#include "common/buf.h"
-#include "common/fd.h"
 #include "common/log.h"
-#include "common/utf8.h"
 
-#include <sodium.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define SECOND     1000UL
 #define PATH_SPACE (SESSION_CWD_MAX + 64)
-#define SAID_MAX   ((size_t)2000) /* bytes kept of what a step says at its end */
-#define TOLD_MAX   400            /* bytes of it in an error */
 
 _Static_assert(TOLD_MAX <= SETUP_ERROR_MAX &&
                        sizeof(((struct err *)0)->text) <= SETUP_ERROR_MAX + 1,
@@ -92,27 +86,6 @@ struct step {
 	const char *input;  /* NULL = none; then it is not alone */
 };
 
-/* The beginning of what it prints, and the end of its complaints. */
-struct said {
-	struct buf out, err;
-};
-
-static void take(void *ctx, int stream, const char *data, size_t len)
-{
-	struct said *said = ctx;
-	struct buf *b = stream == 2 ? &said->err : &said->out;
-
-	if (stream != 2 && len > SAID_MAX - b->len)
-		len = SAID_MAX - b->len;
-	if (len > SAID_MAX) {
-		data += len - SAID_MAX;
-		len = SAID_MAX;
-	}
-	if (b->len + len > SAID_MAX)
-		buf_consume(b, b->len + len - SAID_MAX);
-	buf_add(b, data, len);
-}
-
 static void fail(struct setup *end, const char *code, const char *text)
 {
 	end->state = SETUP_FAILED;
@@ -120,69 +93,13 @@ static void fail(struct setup *end, const char *code, const char *text)
 	(void)snprintf(end->error, sizeof(end->error), "%s", text);
 }
 
-/* -- what may not be told ------------------------------------------------------------------ */
-
-static void hide(char *text, const char *secret)
-{
-	size_t len = strlen(secret);
-
-	for (char *at = text; len && (at = strstr(at, secret)); at += len)
-		memset(at, '*', len);
-}
-
-/* A server may repeat what it was sent, as it is or as the header that carries it. */
-static void hide_secrets(char *text, const char *input)
-{
-	size_t user = strlen("username="), word = strlen("password=");
-	const char *name = input + user, *end = strchr(name, '\n');
-	auto_buf struct buf pair = BUF_INIT(SAID_MAX * 8);
-	char *password, *header;
-	size_t size;
-
-	buf_add(&pair, name, (size_t)(end - name));
-	buf_addc(&pair, ':');
-	buf_add(&pair, end + 1 + word, strlen(end + 1 + word) - 1);
-	if (buf_failed(&pair)) {
-		*text = '\0';
-		return;
-	}
-	password = pair.data + (end - name) + 1;
-	size = sodium_base64_encoded_len(pair.len, sodium_base64_VARIANT_ORIGINAL);
-	header = malloc(size);
-	if (!header) {
-		*text = '\0';
-		return;
-	}
-	hide(text, password);
-	hide(text, sodium_bin2base64(header, size, (const unsigned char *)pair.data, pair.len,
-	                             sodium_base64_VARIANT_ORIGINAL));
-	sodium_memzero(header, size);
-	sodium_memzero(pair.data, pair.len);
-	free(header);
-}
-
 /* One line of what git complained about. */
-static void fail_saying(struct setup *end, const struct step *step, struct buf *said)
+static void fail_saying(struct setup *end, const struct step *step, struct said *said)
 {
-	auto_buf struct buf text = BUF_INIT(SAID_MAX * 3);
-	size_t at = 0;
+	char text[TOLD_MAX + 1];
 
-	utf8_repair(said->data ? said->data : "", said->len, &text);
-	if (buf_failed(&text) || !text.len) {
-		fail(end, step->failed, "git failed and did not say why");
-		return;
-	}
-	if (step->input)
-		hide_secrets(text.data, step->input);
-	while (text.len > 0 && (unsigned char)text.data[text.len - 1] <= ' ')
-		buf_truncate(&text, text.len - 1);
-	if (text.len > TOLD_MAX)
-		for (at = text.len - TOLD_MAX; (text.data[at] & 0xc0) == 0x80; at++)
-			continue;
-	for (char *p = text.data; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = ' ';
-	fail(end, step->failed, text.data + at);
+	said_complaint(said, step->input, text);
+	fail(end, step->failed, *text ? text : "git failed and did not say why");
 }
 
 /* -- running ------------------------------------------------------------------------------- */
@@ -214,7 +131,7 @@ static bool judge(const struct step *step, const struct exec_result *r, struct s
 	else if (r->code == EXIT_NO_REF)
 		fail(end, "ref_not_found", "the repository has no such branch, tag or commit");
 	else
-		fail_saying(end, step, &said->err);
+		fail_saying(end, step, said);
 	return false;
 }
 
@@ -230,8 +147,8 @@ static bool run(struct setup_job *job, const struct step *step, const char *cons
 		                        .timeout_ms = step->timeout_ms,
 		                        .input = step->input,
 		                        .input_len = step->input ? strlen(step->input) : 0 };
-	struct said said = { BUF_INIT(SAID_MAX), BUF_INIT(SAID_MAX) };
-	const struct output_sink sink = { take, &said };
+	struct said said = SAID_INIT;
+	const struct output_sink sink = { said_take, &said };
 	struct exec_result result;
 	struct err e = ERR_INIT;
 	bool ok = false;
@@ -245,8 +162,7 @@ static bool run(struct setup_job *job, const struct step *step, const char *cons
 	if (ok && said.out.len >= 40)
 		(void)snprintf(end->head, sizeof(end->head), "%.*s",
 		               (int)strspn(said.out.data, "0123456789abcdef"), said.out.data);
-	buf_release(&said.out);
-	buf_release(&said.err);
+	said_release(&said);
 	return ok;
 }
 
