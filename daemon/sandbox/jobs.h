@@ -15,6 +15,7 @@
 static struct fake fake;
 static struct sandboxes *boxes;
 static atomic_int messages, last_message;
+static atomic_bool held;             /* the link thread stays in a message that came */
 static unsigned int max_active = 64; /* of the next pool */
 
 static inline void on_message(void *ctx, int op)
@@ -22,6 +23,8 @@ static inline void on_message(void *ctx, int op)
 	assert_ptr_equal(ctx, &fake);
 	last_message = op;
 	messages++;
+	while (held)
+		(void)usleep(1000);
 }
 
 static inline void begin(void (*behave)(struct guest *g), unsigned int start_ms,

@@ -249,6 +249,7 @@ static void lose_launcher(struct sandboxes *pool, const char *why)
 	(void)epoll_ctl(pool->epoll, EPOLL_CTL_DEL, pool->conf.launcher_sock, NULL);
 	while (pool->active)
 		sandbox_exited(pool->active, -1, "the launcher is gone");
+	pool_refuse(pool, SANDBOX_START_FAILED, "the launcher is gone; restart cloisterd");
 	pthread_mutex_unlock(&pool->lock);
 }
 

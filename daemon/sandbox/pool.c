@@ -103,6 +103,13 @@ static void sandbox_move(struct sandbox *sb, enum sandbox_state to)
 	sb->state = to;
 }
 
+/* Whoever asks the launcher may see its end before the link thread does. */
+static bool is_end_of_launcher(const struct sandboxes *pool, const struct err *e)
+{
+	return !pool->launcher_gone &&
+	       (e->code == EPIPE || e->code == ECONNRESET || e->code == ENOTCONN);
+}
+
 static int send_op(struct sandbox *sb, enum launcher_op op, struct err *e)
 {
 	struct launcher_message m = { .op = op, .generation = sb->generation };
@@ -131,6 +138,13 @@ static void refuse_waiters(struct sandbox *sb, uint64_t generation, int code, co
 		if (!generation || c->generation == generation)
 			call_refuse(c, code, why);
 	}
+}
+
+void pool_refuse(struct sandboxes *pool, int code, const char *why)
+{
+	for (size_t i = 0; i < POOL_BUCKETS; i++)
+		for (struct sandbox *sb = pool->buckets[i]; sb; sb = sb->next_in_bucket)
+			refuse_waiters(sb, 0, code, why);
 }
 
 static void refuse_start(struct sandbox *sb, int code, const char *why)
@@ -212,7 +226,10 @@ void sandbox_begin(struct sandbox *sb)
 	sb->generation = ++sb->pool->last_generation;
 	sb->why.code = 0;
 	if (send_op(sb, LAUNCHER_START, &e) < 0) {
-		refuse_waiters(sb, 0, SANDBOX_START_FAILED, e.text);
+		/* Else they wait for the link thread, which reads the same end and says so first.
+		 */
+		if (!is_end_of_launcher(sb->pool, &e))
+			refuse_waiters(sb, 0, SANDBOX_START_FAILED, e.text);
 		return;
 	}
 	sandbox_move(sb, STATE_STARTING);

@@ -130,10 +130,16 @@ static inline bool sandbox_has_work(const struct sandbox *sb)
 /* (locked) The sandbox of a tenant, made when it is not known yet; NULL = no memory. */
 struct sandbox *pool_find(struct sandboxes *pool, const struct uuid *tenant);
 
+/* (locked) Refuse all who wait for a sandbox, whatever its state. */
+void pool_refuse(struct sandboxes *pool, int code, const char *why);
+
 /* (locked) Let in the calls that waited for the end of others, as far as they may. */
 void sandbox_admit(struct sandbox *sb);
 
-/* (locked) Send START for a stopped sandbox; when that fails, its waiters are told. */
+/*
+ * (locked) Send START for a stopped sandbox; when that fails, its waiters are told: by the link
+ * thread when the launcher is gone.
+ */
 void sandbox_begin(struct sandbox *sb);
 
 /*

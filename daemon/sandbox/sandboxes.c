@@ -94,9 +94,8 @@ static void begin_stop(struct sandboxes *s)
 	pthread_mutex_lock(&s->lock);
 	s->stopping = true;
 	s->stop_deadline = clock_mono_ms() + STOP_MS;
+	pool_refuse(s, SANDBOX_STOPPING, "the server is stopping");
 	for (struct sandbox *sb = s->active; sb; sb = sb->next) {
-		while (sb->waiting)
-			call_refuse(sb->waiting, SANDBOX_STOPPING, "the server is stopping");
 		sandbox_finish(sb);
 		if (sb->deadline)
 			sb->deadline = clock_mono_ms() + STOP_ENDING_MS;

@@ -1,5 +1,7 @@
 #include "daemon/sandbox/jobs.h"
 
+#include "daemon/sandbox/call.h"
+
 /* How sandboxes start, fail to start, become idle and stop. */
 
 /* -- start ----------------------------------------------------------------------------------- */
@@ -348,6 +350,93 @@ static void test_launcher_gone(void **state)
 	assert_int_equal(messages, 1);
 }
 
+/* From now on the link thread reads nothing, and the launcher's end is there to be read. */
+static void break_unread(void)
+{
+	const struct launcher_message m = { .op = LAUNCHER_DRAIN };
+	struct err e = ERR_INIT;
+
+	held = true;
+	assert_int_equal(launcher_send(fake.sock, &m, NULL, &e), 0);
+	wait_for(message_came);
+	fake_break(&fake);
+}
+
+static bool two_wait(void)
+{
+	const struct uuid id = tenant(0);
+	const struct call *first;
+	bool two;
+
+	pthread_mutex_lock(&boxes->lock);
+	first = pool_find(boxes, &id)->waiting;
+	two = first && first->next;
+	pthread_mutex_unlock(&boxes->lock);
+	return two;
+}
+
+static void start_two(struct job jobs[2])
+{
+	for (int i = 0; i < 2; i++) {
+		jobs[i] = (struct job){ .shell = "true" };
+		job_start(&jobs[i]);
+	}
+	wait_for(two_wait);
+}
+
+/* Nobody is refused by it before it is said to be gone. */
+static void test_launcher_gone_unread(void **state)
+{
+	struct job jobs[2];
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	break_unread();
+	start_two(jobs);
+	(void)usleep(100000);
+	assert_true(two_wait());
+	assert_int_equal(messages, 1);
+	held = false;
+	for (int i = 0; i < 2; i++) {
+		job_join(&jobs[i]);
+		assert_int_equal(jobs[i].status, -1);
+		assert_int_equal(jobs[i].e.code, SANDBOX_START_FAILED);
+		assert_non_null(strstr(jobs[i].e.text, "the launcher is gone"));
+		assert_in_range(jobs[i].took_ms, 100, 2000);
+	}
+	assert_int_equal(messages, 2);
+	assert_int_equal(last_message, 0);
+	end();
+}
+
+static void *stop_main(void *arg)
+{
+	(void)arg;
+	sandboxes_stop(&boxes);
+	return NULL;
+}
+
+/* The link thread of a server that stops may end without having read it. */
+static void test_stop_with_launcher_gone_unread(void **state)
+{
+	struct job jobs[2];
+	pthread_t thread;
+
+	(void)state;
+	begin(behave_real, 5000, 60000);
+	break_unread();
+	start_two(jobs);
+	assert_int_equal(pthread_create(&thread, NULL, stop_main, NULL), 0);
+	for (int i = 0; i < 2; i++) {
+		job_join(&jobs[i]);
+		assert_int_equal(jobs[i].e.code, SANDBOX_STOPPING);
+		assert_in_range(jobs[i].took_ms, 0, 2000);
+	}
+	held = false;
+	pthread_join(thread, NULL);
+	end();
+}
+
 static void test_drain_message(void **state)
 {
 	const struct launcher_message m = { .op = LAUNCHER_DRAIN };
@@ -403,6 +492,8 @@ int main(void)
 		cmocka_unit_test(test_stop_during_start),
 		cmocka_unit_test(test_stop_is_bounded),
 		cmocka_unit_test(test_launcher_gone),
+		cmocka_unit_test(test_launcher_gone_unread),
+		cmocka_unit_test(test_stop_with_launcher_gone_unread),
 		cmocka_unit_test(test_drain_message),
 		cmocka_unit_test(test_late_messages),
 	};

@@ -79,9 +79,17 @@ static bool works_for(const struct setups *s, const struct uuid *tenant)
 	return false;
 }
 
+/* The launcher is gone, and the sandboxes with it. */
+static bool is_orphaned(const struct setups *s)
+{
+	return s->conf.orphaned && atomic_load(s->conf.orphaned);
+}
+
 /* The oldest of a tenant that has none under way. */
 static struct setup_job *next_job(struct setups *s)
 {
+	if (is_orphaned(s))
+		return NULL;
 	for (struct setup_job *job = s->first; job; job = job->next)
 		if (job->place == SETUP_QUEUED && !works_for(s, &job->tenant))
 			return job;
@@ -134,9 +142,7 @@ struct sandboxes *setup_job_sandboxes(const struct setup_job *job)
 /* The daemon stops, or its launcher is gone, and with it the sandbox. */
 static bool is_abandoned(const struct setup_job *job)
 {
-	const atomic_bool *orphaned = job->setups->conf.orphaned;
-
-	return atomic_load(&job->abandon) || (orphaned && atomic_load(orphaned));
+	return atomic_load(&job->abandon) || is_orphaned(job->setups);
 }
 
 /* The store did not answer: false when there shall be no other try. */

@@ -1,5 +1,6 @@
 #include "daemon/turn/test_world.h"
 
+#include "daemon/sandbox/pool.h"
 #include "daemon/tool/tools.h"
 
 static atomic_bool lock_held; /* an earlier runner is alive and holds the tenant's lock */
@@ -379,6 +380,43 @@ static void without_a_launcher_turns_are_left_as_they_are(void **state)
 	}
 }
 
+static unsigned int count_without_waiter(void)
+{
+	unsigned int waiting = 0;
+
+	pthread_mutex_lock(&boxes->lock);
+	for (size_t i = 0; i < POOL_BUCKETS; i++)
+		for (const struct sandbox *sb = boxes->buckets[i]; sb; sb = sb->next_in_bucket)
+			waiting += sb->waiting != NULL;
+	pthread_mutex_unlock(&boxes->lock);
+	return !waiting;
+}
+
+/* One that asks for a sandbox before anybody has read the launcher's end. */
+static void a_launcher_whose_end_is_unread_ends_no_turn(void **state)
+{
+	const struct launcher_message drain = { .op = LAUNCHER_DRAIN };
+	const struct uuid tenant = new_tenant();
+	struct uuid id;
+
+	(void)state;
+	begin(&usual, behave_real);
+	wait_idle(); /* what others have left goes on first */
+	holds = true;
+	assert_ok(launcher_send(fake.sock, &drain, NULL, &e));
+	while (!held)
+		(void)usleep(1000);
+	fake_break(&fake);
+	id = submit(&tenant, "$ true");
+	wait_none(count_without_waiter);
+	(void)usleep(100000);
+	assert_int_equal(state_of(&tenant, &id, NULL), TURN_RUNNING);
+	holds = held = false;
+	wait_none_runs();
+	assert_int_equal(state_of(&tenant, &id, NULL), TURN_RUNNING);
+	end();
+}
+
 /* -- bounds ----------------------------------------------------------------------------------- */
 
 /* Also the answer with which the turn would end. */
@@ -683,6 +721,7 @@ int main(void)
 		cmocka_unit_test(a_cancel_survives_a_restart),
 		cmocka_unit_test(a_stop_leaves_turns_as_they_are),
 		cmocka_unit_test(without_a_launcher_turns_are_left_as_they_are),
+		cmocka_unit_test(a_launcher_whose_end_is_unread_ends_no_turn),
 		cmocka_unit_test(an_answer_is_bounded_by_what_is_left),
 		cmocka_unit_test(answers_are_counted),
 		cmocka_unit_test(answers_of_a_child_are_counted),
