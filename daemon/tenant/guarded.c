@@ -15,7 +15,7 @@
 
 /* -- the list -------------------------------------------------------------------------- */
 
-static char *vformat(const char *fmt, va_list ap)
+static char *printf_like(1, 0) vformat(const char *fmt, va_list ap)
 {
 	char *text = NULL;
 
@@ -87,7 +87,8 @@ static void add_links(struct guarded *g, const char *path, const char *what, int
 }
 
 /* A path that cannot be followed is guarded as it was written: to use it fails, and says why. */
-static void add(struct guarded *g, const char *path, bool whole, const char *what, va_list ap)
+static void printf_like(4, 0)
+	add(struct guarded *g, const char *path, bool whole, const char *what, va_list ap)
 {
 	auto_free char *canonical = NULL;
 	auto_free char *text = NULL;
