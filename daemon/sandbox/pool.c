@@ -226,8 +226,7 @@ void sandbox_begin(struct sandbox *sb)
 	sb->generation = ++sb->pool->last_generation;
 	sb->why.code = 0;
 	if (send_op(sb, LAUNCHER_START, &e) < 0) {
-		/* Else they wait for the link thread, which reads the same end and says so first.
-		 */
+		/* Else the link thread, which reads the same end, tells them. */
 		if (!is_end_of_launcher(sb->pool, &e))
 			refuse_waiters(sb, 0, SANDBOX_START_FAILED, e.text);
 		return;

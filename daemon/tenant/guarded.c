@@ -81,7 +81,8 @@ static void add_links(struct guarded *g, const char *path, const char *what, int
 		before[at - path] = '\0';
 		memcpy(name, at, n);
 		name[n] = '\0';
-		if (strcmp(name, "..") != 0 && strcmp(name, ".") != 0 && realpath(before, dir))
+		if (strcmp(name, "..") != 0 && strcmp(name, ".") != 0 &&
+		    realpath(at == path ? "." : before, dir))
 			add_link(g, dir, name, at + n, what, left);
 	}
 }

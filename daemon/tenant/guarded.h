@@ -37,8 +37,8 @@ struct guarded {
 #define auto_guarded __attribute__((cleanup(guarded_release)))
 
 /*
- * Guard an absolute path: what it leads to now, and every link on the way there, which would
- * lead elsewhere when it is changed.  NULL is none.
+ * Guard a path: what it leads to now, and every link on the way there, which would lead
+ * elsewhere when it is changed.  NULL is none.
  */
 void guarded_file(struct guarded *g, const char *path, const char *what, ...) printf_like(3, 4);
 

@@ -75,6 +75,9 @@ static void test_links(void **state)
 	             "tenants[0].workspaceRoot: the key of one, @/ws/a/out, " IN_A);
 	expect_place(in_world("through"),
 	             "tenants[0].workspaceRoot: the key of one, @/ws/a/out, " IN_A);
+	assert_int_equal(chdir(in_world("ws/a")), 0);
+	expect_place("out", "tenants[0].workspaceRoot: the key of one, @/ws/a/out, " IN_A);
+	assert_int_equal(chdir("/"), 0);
 	expect_place(in_world("t/a"), "");
 	expect_place(in_world("round"), "");
 	expect_place(in_world("round/x"), "");
