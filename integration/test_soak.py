@@ -18,7 +18,7 @@ sys.path.insert(0, f"{ROOT}/bench")
 from chaos.ledger import Turn  # noqa: E402
 from chaos.load import Lost, Reader, shell  # noqa: E402
 from figures import quantile  # noqa: E402
-from soak import flat, measures, run  # noqa: E402
+from soak import flat, measures, pair, run  # noqa: E402
 from soak.draw import Panel, draw, round_up  # noqa: E402
 from soak.flat import Bound, Verdict, line, windows  # noqa: E402
 from soak.load import (  # noqa: E402
@@ -221,10 +221,88 @@ def test_a_run_that_is_shorter_than_a_round_of_autovacuum_judges_no_database():
     ("flat", 0, [], 0), ("unclear", 0, [], 2), ("grows", 0, [], 1), ("flat", 1, [], 1),
     ("flat", 0, ["x"], 1), ("unclear", 0, ["x"], 1)])
 def test_the_exit_status(verdict, left, wrongs, status, capsys):
-    row = measures.Row("x", "", Verdict([], 0, 1, Bound(1)))
-    row.verdict.word = verdict
-    assert run.conclude([row], {"rows": left}, wrongs) == status
+    assert run.conclude([verdict], {"rows": left}, wrongs) == status
     assert f"1 {verdict}" in capsys.readouterr().out.replace("grow,", "grows,")
+
+
+# -- an old daemon beside a new one
+
+
+def took(seed, factor, count=pair.ROUNDS):
+    """What as many commands took; some of them, as on every machine, much longer."""
+    chance = random.Random(seed)
+    return [factor * (chance.gauss(40, 4) + (chance.random() < 0.1) * chance.uniform(0, 80))
+            for _ in range(count)]
+
+
+def beside(factor, seed, count=pair.ROUNDS):
+    found = pair.judge({"command": took(seed, factor, count)},
+                       {"command": took(seed + 100, 1, count)})
+    return {p.part: p.word for p in found}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_daemon_that_takes_as_long_as_a_new_one_is_flat(seed):
+    assert beside(1, seed) == {0.5: "flat", 0.95: "flat"}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_that_takes_longer_is_seen(seed):
+    assert beside(1.3, seed)[0.5] == "grows"
+    assert beside(2.6, seed)[0.95] != "flat"
+
+
+def test_with_few_rounds_it_is_not_called_flat():
+    assert beside(1.4, 1, count=4)[0.5] != "flat"
+
+
+def row_of_latency(word):
+    verdict = Verdict([], 0, 1, Bound(1))
+    verdict.word = word
+    return measures.Row("turn with a command, median", "", verdict)
+
+
+@pytest.mark.parametrize("factor, word, settled", [
+    (1, "grows", "flat"), (1, "unclear", "flat"), (1, "flat", "flat"),
+    (1.4, "grows", "grows"), (1.4, "unclear", "unclear"), (1.4, "flat", "flat")])
+def test_what_a_new_daemon_takes_as_well_did_not_grow(factor, word, settled):
+    row = row_of_latency(word)
+    pair.settle([row], pair.judge({"command": took(1, factor)}, {"command": took(2, 1)}))
+    assert row.verdict.word.partition(",")[0] == settled
+
+
+def test_latencies_without_a_new_daemon_beside_them_stay_as_they_are():
+    row = row_of_latency("grows")
+    pair.settle([row], pair.judge({"turn": took(1, 1)}, {"turn": took(2, 1)}))
+    assert row.verdict.word == "grows"
+
+
+class Recorded(pair.Side):
+    """Tells what it does instead of asking anybody."""
+
+    def __init__(self, name, order):
+        self.name, self.rounds, self.times, self.order = name, 0, {}, order
+
+    def begin(self):
+        self.order.append(self.name)
+        self.tell("session", self.rounds)
+
+    def reads(self):
+        pass
+
+    def delete(self):
+        pass
+
+    def turn(self, kind, plan):
+        self.tell(kind, self.rounds)
+
+
+def test_both_work_in_turn_and_the_first_rounds_do_not_count():
+    order = []
+    old, new = pair.work(Recorded("old", order), Recorded("new", order), 4)
+    assert order[:4] == ["new", "old", "old", "new"] and len(order) == 2 * (4 + pair.WARM_UP)
+    counted = [pair.WARM_UP + i for i in range(1, 5)]
+    assert old == new == {"session": counted, "turn": counted, "command": counted}
 
 
 # -- how turns are judged
@@ -379,4 +457,7 @@ def test_a_short_run_comes_to_its_end(tmp_path):
                      done.stdout, re.MULTILINE), done.stdout[-4000:] + done.stderr[-2000:]
     assert int(re.search(r"(\d+) turns; refused: ", done.stdout)[1]) > 20
     with open(tmp_path / "soak.json", encoding="utf-8") as f:
-        assert json.load(f)["seconds"] == 18
+        document = json.load(f)
+    assert document["seconds"] == 18
+    assert {p["what"] for p in document["pairs"]} >= {"GET /healthz, median",
+                                                      "turn with a command, p95"}

@@ -205,6 +205,8 @@ class Provider:
 
     def serve(self, connection):
         try:
+            # As providers do: else what is sent in pieces waits 40 ms for an acknowledgement.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self.tls:
                 connection = self.tls.wrap_socket(connection, server_side=True)
             while self.one(connection):

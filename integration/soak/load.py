@@ -11,7 +11,6 @@ import time
 
 from chaos import load
 from chaos.load import Closed, Program, Reader, shell
-from client import TERMINAL
 
 TURNS_OF_A_SESSION = 6
 PAUSE = (0.4, 1.6)  # seconds between two pieces

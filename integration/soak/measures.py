@@ -4,7 +4,8 @@ there may be at the end of a run.
 Memory is judged by its median, which a burst does not move; what is counted by its minimum:
 work comes and goes, and a leak raises what is left between. Latencies are judged against what
 the machine itself took at the same time (soak/probe.py), as quotients of the same quantile, for
-other work on the machine must not look like a daemon that grows slow.
+other work on the machine must not look like a daemon that grows slow. What grows all the same is
+compared with a new daemon (soak/pair.py).
 """
 
 import statistics

@@ -76,27 +76,19 @@ class Stream:
         self.response.close()
 
 
-class Probe:
-    def __init__(self, directory):
-        self.echo = Echo()
-        self.clerk = Clerk(None)
-        self.file = os.open(f"{directory}/flush", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        self.rounds = self.written = 0
-        self.connection = self.session = self.stream = None
+class Caller:
+    """A client of one tenant that times what it asks; tell(kind, ms) is whose it is."""
 
-    def open(self, chosen):
-        self.port, self.model = chosen["port"], chosen["model"]
-        self.headers = {"Authorization": f"Bearer {chosen['token']}"}
+    def __init__(self, port, token, model):
+        self.port, self.model = port, model
+        self.headers = {"Authorization": f"Bearer {token}"}
+        self.connection = self.session = self.stream = None
 
     @contextlib.contextmanager
     def timed(self, kind):
         begin = time.monotonic()
         yield
         self.tell(kind, (time.monotonic() - begin) * 1000)
-
-    @staticmethod
-    def tell(kind, ms):
-        print(json.dumps({"at": time.monotonic(), "kind": kind, "ms": ms}), flush=True)
 
     def ask(self, method, path, body=None, status=200):
         if not self.connection:
@@ -108,6 +100,55 @@ class Probe:
         raw = answer.read()
         assert answer.status == status, f"{method} {path}: {answer.status} {raw[:300]!r}"
         return json.loads(raw) if raw else None
+
+    def begin(self):
+        with self.timed("session"):
+            self.session = self.ask("POST", "/v1/sessions", {"model": self.model}, 201)["id"]
+        last = self.stream and self.stream.last
+        if self.stream:
+            self.stream.close()
+        with self.timed("stream"):
+            self.stream = Stream(self, last)
+
+    def delete(self):
+        with self.timed("delete"):
+            self.ask("DELETE", f"/v1/sessions/{self.session}", None, 204)
+        self.session = None
+
+    def reads(self):
+        for kind, path in (("healthz", "/healthz"), ("get", f"/v1/sessions/{self.session}"),
+                           ("list", "/v1/sessions?limit=10")):
+            with self.timed(kind):
+                self.ask("GET", path)
+
+    def turn(self, kind, plan):
+        begin = time.monotonic()
+        with self.timed("accept"):
+            turn = self.ask("POST", f"/v1/sessions/{self.session}/turns",
+                            {"input": f"PLAN {json.dumps(plan)}"}, 202)["id"]
+        event = self.stream.until_end(turn)
+        self.tell(kind, (time.monotonic() - begin) * 1000)
+        self.tell("event", event)
+
+    def close(self):
+        for held in (self.connection, self.stream):
+            if held:
+                held.close()
+        self.connection = self.session = self.stream = None
+
+
+class Probe(Caller):
+    """Asks in rounds, beside what the machine itself takes."""
+
+    def __init__(self, directory, echo, clerk, chosen):
+        super().__init__(chosen["port"], chosen["token"], chosen["model"])
+        self.echo, self.clerk = echo, clerk
+        self.file = os.open(f"{directory}/flush", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        self.rounds = self.written = 0
+
+    @staticmethod
+    def tell(kind, ms):
+        print(json.dumps({"at": time.monotonic(), "kind": kind, "ms": ms}), flush=True)
 
     # -- controls
 
@@ -126,50 +167,18 @@ class Probe:
             with self.timed(kind):
                 work()
 
-    # -- what is asked of the daemon
-
-    def begin(self):
-        with self.timed("session"):
-            self.session = self.ask("POST", "/v1/sessions", {"model": self.model}, 201)["id"]
-        last = self.stream and self.stream.last
-        if self.stream:
-            self.stream.close()
-        with self.timed("stream"):
-            self.stream = Stream(self, last)
-
-    def delete(self):
-        with self.timed("delete"):
-            self.ask("DELETE", f"/v1/sessions/{self.session}", None, 204)
-        self.session = None
-        self.clerk.asked.clear()
-
-    def reads(self):
-        for kind, path in (("healthz", "/healthz"), ("get", f"/v1/sessions/{self.session}"),
-                           ("list", "/v1/sessions?limit=10")):
-            with self.timed(kind):
-                self.ask("GET", path)
-
-    def turn(self, kind, calls):
-        plan = json.dumps({"mark": f"{self.rounds}", "calls": calls})
-        begin = time.monotonic()
-        with self.timed("accept"):
-            turn = self.ask("POST", f"/v1/sessions/{self.session}/turns",
-                            {"input": f"PLAN {plan}"}, 202)["id"]
-        event = self.stream.until_end(turn)
-        self.tell(kind, (time.monotonic() - begin) * 1000)
-        self.tell("event", event)
-
     def round(self):
         if not self.session:
             self.begin()
         self.controls()
         self.reads()
         if self.rounds % EVERY == 0:
-            self.turn("turn", [])
-            self.turn("command", [[shell("true")]])
+            for kind, calls in (("turn", []), ("command", [[shell("true")]])):
+                self.turn(kind, {"mark": f"{self.rounds}", "calls": calls})
         self.rounds += 1
         if self.rounds % (TURNS_OF_A_SESSION // 2 * EVERY) == 0:
             self.delete()
+            self.clerk.asked.clear()
 
     def run(self):
         while not select.select([sys.stdin], [], [], PAUSE)[0]:
@@ -177,7 +186,7 @@ class Probe:
                 self.round()
             except (AssertionError, OSError, ValueError, http.client.HTTPException) as problem:
                 print(json.dumps({"wrong": f"{type(problem).__name__}: {problem}"}), flush=True)
-                self.connection = self.session = self.stream = None
+                self.close()
                 time.sleep(1)
         if self.session:
             self.delete()
@@ -219,10 +228,9 @@ class Teller:
 
 
 def main():
-    probe = Probe(sys.argv[1])
-    print(json.dumps({"url": probe.clerk.url}), flush=True)
-    probe.open(json.loads(sys.stdin.readline()))
-    probe.run()
+    echo, clerk = Echo(), Clerk(None)
+    print(json.dumps({"url": clerk.url}), flush=True)
+    Probe(sys.argv[1], echo, clerk, json.loads(sys.stdin.readline())).run()
     os._exit(0)  # threads of the provider wait for ever
 
 

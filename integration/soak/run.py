@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+from http.client import HTTPException
 
 from chaos.clerk import Clerk
 from chaos.ledger import Ledger
@@ -27,7 +28,7 @@ from chaos.watcher import Watcher
 from figures import quantile
 from place import Place, load as machine_load, versions
 from provider.models import declare, entry
-from soak import flat, measures
+from soak import flat, measures, pair
 from soak.draw import Panel, draw
 from soak.load import MIXED, SLEEP_SECONDS, Load, Reloads, Sleeper
 from soak.probe import Teller
@@ -67,14 +68,16 @@ class Soak:
     def __init__(self, world, seed):
         self.seed, self.registry_lock = seed, threading.Lock()
         self.samples, self.timings = collections.defaultdict(list), collections.defaultdict(list)
-        self.wrongs = []
+        self.wrongs, self.pairs = [], []
+        self.world = world
         self.ledger = Ledger(tuple(PROGRAMS))
         self.unit = House(world, (*PROGRAMS, PROBED, GUEST), self.ledger.wrong)
         self.clerk = Clerk(self.ledger)
         self.probe = Teller(self.unit, self.note)
-        self.unit.open("--models=" + declare(
+        self.models = declare(
             self.unit, entry("clerk", "chat-completions", self.clerk.url),
-            entry("probe", "chat-completions", self.probe.url)))
+            entry("probe", "chat-completions", self.probe.url))
+        self.unit.open(f"--models={self.models}")
         self.sampler = Sampler(self.unit, STEADY)
         self.load = Load(self.unit, self.ledger, seed, PROGRAMS, self.note_now)
         self.reloads = Reloads(self, GUEST, f"{seed} reloads")
@@ -143,6 +146,8 @@ class Soak:
         self.reloads.close()
         for watcher in self.watchers:
             watcher.close()
+        self.pairs = pair.compare(self.unit, self.world, self.end - self.begin, STEADY, "clerk",
+                                  self.models, sandbox_idle_seconds=SLEEP_SECONDS)
         left = {}
         try:
             eventually(lambda: not self.sampler.look()["sandboxes"], 60, "the sandboxes stop", 0.5)
@@ -250,7 +255,9 @@ def report(soak, left, reclaimed, seconds):
     rows = measures.judge_all(soak.samples, soak.begin, soak.end)
     late = measures.judge_latencies(soak.timings, soak.begin, soak.end)
     timed = measures.latency_table(soak.timings, soak.begin, soak.end)
+    pair.settle(late, soak.pairs)
     print(table(rows + late))
+    print("\n" + pair.table(soak.pairs))
     print("\n| | samples | median | p95 | p99 |\n|---|---|---|---|---|")
     for title, count, *values in timed:
         print(f"| {title} | {count:,} | " + " | ".join(f"{v:.3g} ms" for v in values) + " |")
@@ -267,18 +274,20 @@ def report(soak, left, reclaimed, seconds):
         "turns": soak.ledger.accepted, "pieces": soak.load.pieces, "left": left,
         "reclaimed": reclaimed, "wrongs": soak.wrongs, "timed": timed,
         "rows": [row.document() for row in rows + late],
+        "pairs": [p.document() for p in soak.pairs],
         "curves": {n: [(round(t - soak.begin, 1), v) for t, v in s]
                    for n, s in soak.samples.items()}}
     with open(f"{BUILD}/soak.json", "w", encoding="utf-8") as f:
         json.dump(document, f, indent=1, ensure_ascii=False)
     with open(f"{BUILD}/soak.svg", "w", encoding="utf-8") as f:
         f.write(draw(panels(soak), (soak.end - soak.begin) / 60))
-    return conclude(rows + late, left, soak.wrongs)
+    return conclude([row.verdict.word for row in rows + late] + [p.word for p in soak.pairs],
+                    left, soak.wrongs)
 
 
-def conclude(rows, left, wrongs):
+def conclude(verdicts, left, wrongs):
     """The last line, and the exit status."""
-    words = collections.Counter(row.verdict.word for row in rows)
+    words = collections.Counter(word.partition(",")[0] for word in verdicts)
     remains = [name for name, number in left.items() if number]
     print(f"soak: {words['flat']} flat, {words['grows']} grow, {words['unclear']} unclear, "
           f"{len(wrongs)} wrong, {len(remains)} left behind")
@@ -294,7 +303,7 @@ def finish(soak):
         left = soak.rest()
         reclaimed = soak.reclaimed()
         soak.stop()
-    except (AssertionError, OSError) as problem:
+    except (AssertionError, OSError, ValueError, HTTPException) as problem:
         soak.wrongs.append(f"at the end: {type(problem).__name__}: {problem}")
     return left, reclaimed
 
