@@ -39,8 +39,9 @@ ENDS_IT = ("launcher", "server", "postmaster", "keeper")
 # What results say of calls whose sandbox ended: of the call itself, and of those behind it that
 # ask for what an earlier sandbox had kept.
 LOST = ("error: lost: ", "[lost: ", "error: not_found: ", "[what it has written is not known: ")
-# Of a guest's processes one may end alone; then its command did not go well.
-ENDED = ("[exit code ", "[killed by signal ")
+# Of a guest's processes one may end alone; then its command did not go well, and one in the
+# background has ended before it is told to stop.
+ENDED = ("[exit code ", "[killed by signal ", " does not run in the background")
 # When the daemon ends, sandboxes end with it, and some calls have no result that was committed.
 CUT_OFF = (*LOST, "error: interrupted: ")
 # Sandboxes that write to a disk that is short are ended.
