@@ -270,7 +270,8 @@ void control_end(struct control *c, int exit_status)
 	const char digit[2] = { (char)('0' + exit_status), '\0' };
 
 	put_packet(c, PACKET_STATUS, digit);
-	if (c->fd < 0)
+	/* What ends may be another's, who has gone; this one's request is on its way. */
+	if (!c->asked)
 		return;
 	c->answered = true;
 	send_packets(c);

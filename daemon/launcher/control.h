@@ -55,7 +55,7 @@ void control_line(struct control *c, bool error, const char *text);
 
 #define CONTROL_BUSY 3 /* the exit status of a drain that is not over */
 
-/* The end of the answer; 0 to 9. */
+/* The end of the answer; 0 to 9.  A caller that has not asked yet is left as it is. */
 void control_end(struct control *c, int exit_status);
 
 /* -- the operator's side -- */

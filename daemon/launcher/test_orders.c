@@ -347,23 +347,56 @@ static void test_reload_waits_for_the_server(void **state)
 	finish_call(call(w, CONTROL_RELOAD, NULL), 50);
 }
 
+/* A caller that has not asked yet. */
+static int reach(struct world *w)
+{
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	(void)snprintf(at.sun_path, sizeof(at.sun_path), "%.90s/control", w->state);
+	assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
+	return fd;
+}
+
+static void ask(int fd, uint32_t word)
+{
+	const struct control_request request = { .word = word };
+
+	assert_int_equal(send(fd, &request, sizeof(request), MSG_NOSIGNAL), sizeof(request));
+}
+
+/* A caller whose lines are kept. */
+static int dial(struct world *w, uint32_t word)
+{
+	int fd = reach(w);
+
+	ask(fd, word);
+	return fd;
+}
+
+static void expect_packet(int fd, const char *wanted)
+{
+	char packet[4096];
+	ssize_t n = recv(fd, packet, sizeof(packet) - 1, 0);
+
+	assert_true(n > 0);
+	packet[n] = '\0';
+	assert_string_equal(packet, wanted);
+}
+
 /* What a server says that is not ours any more must not steer the operator's terminal. */
 static void test_no_escape_reaches_the_caller(void **state)
 {
 	struct world *w = *state;
-	const struct control_request request = { .word = CONTROL_RELOAD };
 	struct launcher_message no = { .op = LAUNCHER_DONE, .status = 1 };
-	struct sockaddr_un at = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	char packet[2048];
 	struct err e = ERR_INIT;
 	ssize_t n;
+	int fd;
 
 	write_registry(w, "1234567");
 	begin_ready(w);
-	(void)snprintf(at.sun_path, sizeof(at.sun_path), "%.90s/control", w->state);
-	assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
-	assert_int_equal(send(fd, &request, sizeof(request), 0), sizeof(request));
+	fd = dial(w, CONTROL_RELOAD);
 	no.generation = take(w, 7);
 	(void)snprintf(no.cause, sizeof(no.cause),
 	               "a\x1b[2Jb\xc2\x9b"
@@ -394,6 +427,28 @@ static void test_a_caller_that_leaves_does_no_harm(void **state)
 	pid = call(w, CONTROL_RELOAD, NULL);
 	answer(w, take(w, 7), 0);
 	finish_call(pid, 0);
+	stop(w);
+}
+
+/* An order that nobody waits for ends between a caller's call and its request. */
+static void test_a_caller_that_has_not_asked_yet_is_not_answered(void **state)
+{
+	struct world *w = *state;
+	uint64_t number;
+	int fd;
+
+	write_registry(w, "1234567");
+	begin_ready(w);
+	assert_int_equal(kill(w->launcher, SIGHUP), 0);
+	number = take(w, 7);
+	fd = reach(w);
+	expect_undeclared(w, UNDECLARED); /* the call came before this and is taken by now */
+	answer(w, number, 0);
+	expect_undeclared(w, UNDECLARED);
+	ask(fd, CONTROL_RELOAD);
+	answer(w, take(w, 7), 0);
+	expect_packet(fd, "-registry in force: 7 tenants");
+	fd_close(&fd);
 	stop(w);
 }
 
@@ -462,29 +517,6 @@ static void test_purge_waits_for_no_sandbox(void **state)
 }
 
 /* -- status, and no more work ---------------------------------------------------------------- */
-
-/* A caller whose lines are kept. */
-static int dial(struct world *w, uint32_t word)
-{
-	const struct control_request request = { .word = word };
-	struct sockaddr_un at = { .sun_family = AF_UNIX };
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-
-	(void)snprintf(at.sun_path, sizeof(at.sun_path), "%.90s/control", w->state);
-	assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
-	assert_int_equal(send(fd, &request, sizeof(request), 0), sizeof(request));
-	return fd;
-}
-
-static void expect_packet(int fd, const char *wanted)
-{
-	char packet[4096];
-	ssize_t n = recv(fd, packet, sizeof(packet) - 1, 0);
-
-	assert_true(n > 0);
-	packet[n] = '\0';
-	assert_string_equal(packet, wanted);
-}
 
 /* What the launcher shows; the file stays open in *ret_fd, at the place for lines. */
 static uint64_t take_view(struct world *w, struct view_head *head, struct view_sandbox **rows,
@@ -603,6 +635,7 @@ int main(int argc, char **argv, char **env)
 		CASE(test_reload_waits_for_the_server),
 		CASE(test_no_escape_reaches_the_caller),
 		CASE(test_a_caller_that_leaves_does_no_harm),
+		CASE(test_a_caller_that_has_not_asked_yet_is_not_answered),
 		CASE(test_purge_takes_the_database_first),
 		CASE(test_purge_waits_for_no_sandbox),
 		CASE(test_a_status_is_passed_on),
