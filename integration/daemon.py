@@ -11,7 +11,7 @@ import subprocess
 import uuid
 
 from client import Client
-from world import ADDRESSES, SANITIZED, USER, Process, descendants, eventually
+from world import ADDRESSES, PATIENCE, SANITIZED, USER, Process, descendants, eventually
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 if ADDRESSES:  # a report is the end of a program, with a status that none has by itself
@@ -61,6 +61,19 @@ class Tenant:
                 "credentials": [{"id": str(uuid.uuid4()), "tokenFile": self.token_file}]}
 
 
+class Gate:
+    """What a command of a tenant waits for, at `wait`: it goes on when the test says so, and not
+    when a time has passed that the test may have stood still for."""
+
+    def __init__(self, daemon, tenant="acme"):
+        name = f".gate-{secrets.token_hex(6)}"
+        self.path = f"{daemon.tenants[tenant].workspace}/{name}"
+        self.wait = f"until [ -e /workspace/{name} ]; do sleep 0.05; done"
+
+    def open(self):
+        write_file(self.path, "", 0o644)
+
+
 class Parts:
     """The processes of a daemon, from its launcher's pid (main_pid) and its tenants."""
 
@@ -68,10 +81,15 @@ class Parts:
         return descendants(self.main_pid())
 
     def child(self, name, argument=None):
-        found = [p for p in self.tree() if p.parent == self.main_pid() and p.name == name and
-                 (argument is None or argument in p.arguments())]
-        assert len(found) == 1, f"{name}: {found} of {self.tree()}"
-        return found[0]
+        """The launcher's only one like that. What it has just forked goes by its own name still."""
+
+        def look():
+            found = [p for p in self.tree() if p.parent == self.main_pid() and p.name == name and
+                     (argument is None or argument in p.arguments())]
+            assert found, f"no {name}: {self.tree()}"
+            return found if len(found) == 1 else None
+
+        return eventually(look, 10, f"one {name} {argument or ''} of {self.main_pid()}")[0]
 
     def launcher(self):
         return Process(self.main_pid(), "cloisterd", os.getpid())
@@ -165,7 +183,7 @@ class Daemon(Parts):
         """Starts what cannot start; its exit status and the lines it wrote."""
         before = len(self.log())
         self.spawn(self.command(*more, **changed), prefix, preexec_fn)
-        code = self.process.wait(seconds)
+        code = self.process.wait(seconds * PATIENCE)
         self.world.expect_nobody()
         self.expect_no_report()
         return code, self.log()[before:].splitlines()
@@ -176,19 +194,28 @@ class Daemon(Parts):
                 return f.read()
         return ""
 
+    def ends(self, tenant):
+        """How many sandboxes of a tenant's have ended, as far as the server knows."""
+        return self.log().count(f"sandbox of tenant {self.tenants[tenant].id} ended: ")
+
+    def expect_end(self, tenant, before=0, seconds=30):
+        """Another one than those before. What is called while the server does not know is lost."""
+        eventually(lambda: self.ends(tenant) > before and not self.running(tenant), seconds,
+                   f"the end of {tenant}'s sandbox")
+
     def main_pid(self):
         return self.process.pid
 
     def alive(self):
         return self.process is not None and self.process.poll() is None
 
-    def stop(self, sig=signal.SIGTERM, seconds=40):
+    def stop(self, sig=signal.SIGTERM, seconds=60):
         self.process.send_signal(sig)
         return self.ended(seconds)
 
-    def ended(self, seconds=30):
+    def ended(self, seconds=60):
         """Its exit status, when nothing of it is left."""
-        code = self.process.wait(seconds)
+        code = self.process.wait(seconds * PATIENCE)
         self.world.expect_nobody()
         self.expect_no_report()
         return code

@@ -4,12 +4,13 @@ The programs are C files in integration/attack, linked statically, so that they 
 root filesystem.
 """
 
+import contextlib
 import functools
 import shutil
 import subprocess
 
 from daemon import Daemon, give
-from world import ROOT, eventually
+from world import ROOT
 
 CODE = f"{ROOT}/integration/attack"
 LIMITS = {"memoryMiB": 256, "processes": 64}  # the least: what is to be filled is filled soon
@@ -65,12 +66,11 @@ class Stage:
 
     def end_sandbox(self):
         """The hostile tenant's next call has another one."""
-        said = f"sandbox of tenant {self.daemon.tenants['mallory'].id} ended: "
-        before = self.daemon.log().count(said)
+        before = self.daemon.ends("mallory")
         if self.daemon.running("mallory"):
-            self.daemon.runner("mallory").kill()
-            eventually(lambda: self.daemon.log().count(said) > before, 10, "the server knows of it")
-        eventually(lambda: not self.daemon.running("mallory"), 10, "the end of the sandbox")
+            with contextlib.suppress(ProcessLookupError):
+                self.daemon.runner("mallory").kill()
+            self.daemon.expect_end("mallory", before)
 
     def judge(self):
         """Daemon and witness go on as if nothing had been."""

@@ -8,6 +8,7 @@ its parent is found.
 
 import contextlib
 import ctypes
+import datetime
 import importlib.machinery
 import importlib.util
 import os
@@ -49,12 +50,45 @@ def eventually(condition, seconds, what, pause=0.02):
     """The first true value of condition(), which must come within that time."""
     deadline = time.monotonic() + seconds * PATIENCE
     while True:
+        # Looked at before: who stood still since then has one more look.
+        late = time.monotonic() > deadline
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        assert not late, f"not within {seconds} s: {what}"
         # Who looks again and again takes the processor from what it waits for.
         time.sleep(pause * PATIENCE)
+
+
+def timestamp(text):
+    """Seconds since 1970 of a time as the API and the log write it."""
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+class Late(AssertionError):
+    """What is promised for a certain time was not there by then."""
+
+
+def in_time(holds, what):
+    if not holds:
+        raise Late(what)
+
+
+def punctual(attempt, tries=3):
+    """What attempt() gives, once nothing of it was Late.
+
+    A machine may take the processor away from anybody, the client and the daemon, for longer than
+    a promise has room for. It does so now and then; what is slow by itself is so each time. All
+    else that attempt() finds wrong is a failure at once.
+    """
+    for left in reversed(range(tries)):
+        try:
+            return attempt()
+        except Late as late:
+            if not left:
+                raise
+            print(f"once more: {late}")
+    return None
 
 
 # --- processes -------------------------------------------------------------------------
@@ -179,7 +213,7 @@ class World(demo.Stage):
         return descendants(os.getpid(), owned | set(self.listeners))
 
     def expect_nobody(self, seconds=10):
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         while left := self.strays():
             if time.monotonic() > deadline:
                 for process in left:  # or every test that follows would fail too
