@@ -56,16 +56,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
             else:
                 self.refuse(401, "who are you?", WWW_Authenticate='Basic realm="git"')
             return
-        while os.path.exists(f"{self.directory}/hold") and not path.startswith("/quick/"):
-            self.hold()
+        while (number := self.held()) and not path.startswith("/quick/"):
+            with open(f"{self.directory}/held-{number}", "w", encoding="utf-8"):
+                pass
+            time.sleep(0.02)
         self.run_backend(path.removeprefix("/private").removeprefix("/quick"), query, body)
 
     do_POST = do_GET
 
-    def hold(self):
-        with open(f"{self.directory}/held", "w", encoding="utf-8"):
-            pass
-        time.sleep(0.02)
+    def held(self):
+        """The number of what holds it, which one that stands still meanwhile does not mix up."""
+        with contextlib.suppress(FileNotFoundError):
+            with open(f"{self.directory}/hold", encoding="utf-8") as f:
+                return f.read()
+        return None
 
     def run_backend(self, path, query, body):
         environment = {"GIT_PROJECT_ROOT": f"{self.directory}/repositories",
@@ -91,6 +95,7 @@ class GitServer:
         self.world = world
         self.directory = world.new_directory()
         os.makedirs(f"{self.directory}/repositories")
+        self.holds = 0
         self.base = f"http://{demo.PUBLIC}:{PORT}"
         ready, told = os.pipe()
         self.pid = os.fork()
@@ -145,20 +150,22 @@ class GitServer:
     @contextlib.contextmanager
     def holding(self):
         """Whoever asks waits until the end of this, but for what is of the kind /quick."""
-        with open(f"{self.directory}/hold", "w", encoding="utf-8"):
-            pass
+        self.holds += 1
+        with open(f"{self.directory}/hold.new", "w", encoding="utf-8") as f:
+            f.write(str(self.holds))
+        os.rename(f"{self.directory}/hold.new", f"{self.directory}/hold")
         try:
             yield
         finally:
             self.release()
 
     def release(self):
-        for name in ("hold", "held"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{self.directory}/{name}")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{self.directory}/hold")
 
     def wait_held(self):
-        eventually(lambda: os.path.exists(f"{self.directory}/held"), 60, "somebody asks for it")
+        held = f"{self.directory}/held-{self.holds}"
+        eventually(lambda: os.path.exists(held), 60, "somebody asks for it")
 
     def seen(self):
         with contextlib.suppress(FileNotFoundError):
