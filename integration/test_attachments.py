@@ -71,7 +71,7 @@ def test_20_mib_arrive_byte_for_byte(acme, session):
               about("file", "big.bin", "application/octet-stream", big),
               about("file", "Ünïcode \"1\".bin", "application/x-a+b", small)]
     assert acme.turn(turn)["attachments"] == wanted
-    assert acme.cancel(turn).json["attachments"] == wanted
+    assert acme.end(turn)["attachments"] == wanted
     for page in (acme.call("GET", f"/v1/turns?sessionId={session}")["data"],
                  [e["turn"] for e in
                   acme.call("GET", f"/v1/sessions/{session}/history")["data"]]):
@@ -284,7 +284,7 @@ def test_they_count_as_what_is_queued(make_daemon):
     globex.call("POST", theirs, {"input": "x", "files": [file(NOISE[:8 * MIB])]}, 429,
                 "turn_queue_full")
     other = globex.call("POST", theirs, {"input": "x", "files": [file(NOISE[:8 * MIB - 1])]}, 202)
-    acme.cancel(running)
+    acme.end(running)
     assert acme.wait(turns[0]).status == "completed"
     assert globex.wait(other["id"]).status == "completed"
     assert daemon.stop() == 0

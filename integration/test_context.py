@@ -94,7 +94,7 @@ def test_the_end_of_a_turn_is_told_as_it_was(client, provider):
     hang = provider.will(Hang())
     turn = client.start(session, "too slow")
     assert hang.began.wait(30)
-    client.cancel(turn)
+    client.end(turn)
     assert client.run(session, "and again").status == "completed"
     said = messages(provider.requests[-1])
     assert [role for role, _ in said] == ["user"] * 3
@@ -318,5 +318,5 @@ def test_a_summary_is_cancelled(client, provider):
     hang = provider.will(Hang())
     turn = client.start(session, f"third {LONG}")
     assert hang.began.wait(30)
-    assert client.cancel(turn).json["status"] == "cancelled"
+    client.end(turn)
     assert hang.gone.wait(10)

@@ -320,6 +320,6 @@ def test_the_mark_of_unfinished_turns_stays_a_while_and_goes(sql, cloister):
     turn = client.start(session, "? go on | yes")
     client.wait_for(turn, "waiting_for_input")
     assert marked() == "t"
-    client.cancel(turn)
+    client.end(turn)
     client.wait(turn)
     eventually(lambda: marked() == "f", 30, "the mark goes")

@@ -1,8 +1,6 @@
 """Harnesses that misbehave: the turn says so, and daemon, sandbox and neighbours go on."""
 
-import json
 import os
-import signal
 import time
 
 import pytest
@@ -11,7 +9,7 @@ from harness import install, open_session, script
 from test_approvals import asked
 from test_durable import kill_all
 from test_harness import data, items, kinds, lines, question, who
-from world import SANITIZED, eventually
+from world import SANITIZED, eventually, punctual
 
 MIB = 1 << 20
 
@@ -99,32 +97,32 @@ def test_one_that_says_nothing(acme, home):
 
 def test_silence_in_a_turn_is_bounded(make_daemon):
     """Pauses below the bound do not add up; beyond it the turn fails and the process is killed."""
-    daemon = make_daemon(("acme",)).start(harness_silence_seconds=4)
+    daemon = make_daemon(("acme",)).start(harness_silence_seconds=6)
     install(daemon, "acme")
     client = daemon.client("acme")
     session = open_session(client)
-    pauses = [step for _ in range(6) for step in (["delta", "."], ["sleep", 1])]
+    pauses = [step for _ in range(8) for step in (["delta", "."], ["sleep", 1])]
     outcome = client.run(session, script(*pauses))
-    assert (outcome.status, outcome.text) == ("completed", "......"), outcome
+    assert (outcome.status, outcome.text) == ("completed", "........"), outcome
     before = who(client, session)[0]
     for step in (["sleep", 3600], ["freeze"], ["drone"]):
         start = time.monotonic()
         outcome = client.run(session, script(["stop_heeding"], ["delta", "said"], step))
-        assert time.monotonic() - start >= 4
+        assert time.monotonic() - start >= 6
         assert (outcome.status, outcome.error["code"]) == ("failed", "harness_silent"), outcome
-        assert "nothing for 4 s" in outcome.error["message"]
+        assert "nothing for 6 s" in outcome.error["message"]
         now, served = who(client, session)
         assert now != before and served == 1, "the process was not killed"
         before = now
 
 
 def test_the_time_of_a_person_is_no_silence(make_daemon):
-    daemon = make_daemon(("acme",)).start(harness_silence_seconds=1)
+    daemon = make_daemon(("acme",)).start(harness_silence_seconds=5)
     install(daemon, "acme")
     client = daemon.client("acme")
     turn = client.start(open_session(client), script(["ask", question()]))
     request = asked(client, turn)
-    time.sleep(3)
+    time.sleep(7)
     client.call("POST", f"/v1/requests/{request['id']}/resolve", {"decision": "a"}, 200)
     assert client.wait(turn).status == "completed"
 
@@ -306,13 +304,6 @@ def test_two_results(acme, session):
 # --- cancels ---------------------------------------------------------------------------
 
 
-def cancel_in_time(client, turn):
-    start = time.monotonic()
-    answer = client.cancel(turn)
-    assert time.monotonic() - start < 2, "a cancel that took too long"
-    assert (answer.status, answer.json["status"]) == (200, "cancelled"), answer
-
-
 def test_cancels_that_are_not_heeded(make_daemon):
     """Each is answered at once, and the process killed after its ten seconds; nothing else is."""
     daemon = make_daemon(("acme",)).start(max_running_turns_per_tenant=8)
@@ -322,46 +313,61 @@ def test_cancels_that_are_not_heeded(make_daemon):
     other = who(client, neighbour)[0]
     ways = (["sleep", 3600]), (["flood", 100000000]), (["freeze"]), (["vanish"], ["sleep", 3600]), \
         (["ask", question(), False], ["sleep", 3600])
-    sessions = []
-    with client.events() as events:
-        for way in ways:
-            steps = way if isinstance(way[0], list) else (way,)
-            sessions.append(open_session(client))
-            turn = client.start(sessions[-1], script(["stop_heeding"], ["delta", "here"], *steps))
+    sessions, asked_at = [], []
+
+    def attempt(way):
+        steps = way if isinstance(way[0], list) else (way,)
+        session = open_session(client)
+        with client.events() as events:
+            turn = client.start(session, script(["stop_heeding"], ["delta", "here"], *steps))
             events.until_kind(turn, "response.text.delta")
-            cancel_in_time(client, turn)
-    start = time.monotonic()
+            sessions.append(session)
+            asked_at.append(time.monotonic())
+            client.cancel_in_time(turn)
+
+    for way in ways:
+        punctual(lambda way=way: attempt(way))
     turns = [client.start(s, script(["who"])) for s in sessions]
-    assert [client.wait(t).text.split()[1] for t in turns] == ["1"] * 5, "one was not killed"
-    assert time.monotonic() - start > 8, "one was killed before its time"
+    served = [client.wait(t).text.split()[1] for t in turns]
+    assert served == ["1"] * len(sessions), "one was not killed"
+    assert time.monotonic() - asked_at[-1] > 8, "one was killed before its time"
     assert who(client, neighbour) == (other, 2), "a neighbour's process is gone"
 
 
 def test_a_cancel_that_is_heeded(acme, session):
-    with acme.events() as events:
-        turn = acme.start(session, script(["delta", "here"], ["sleep", 3600]))
-        events.until_kind(turn, "response.text.delta")
-        cancel_in_time(acme, turn)
-    assert who(acme, session)[1] == 2, "the process was killed"
+    def attempt():
+        with acme.events() as events:
+            turn = acme.start(session, script(["delta", "here"], ["sleep", 3600]))
+            events.until_kind(turn, "response.text.delta")
+            acme.cancel_in_time(turn)
+
+    punctual(attempt)
+    assert who(acme, session)[1] > 1, "the process was killed"
 
 
 def test_a_cancel_while_it_begins(acme, home):
-    session = open_session(acme, "--slow=3600")
-    turn = acme.start(session, "hi")
-    acme.wait_for(turn, "running")
-    cancel_in_time(acme, turn)
+    def attempt():
+        session = open_session(acme, "--slow=3600")
+        turn = acme.start(session, "hi")
+        acme.wait_for(turn, "running")
+        acme.cancel_in_time(turn)
+
+    punctual(attempt)
 
 
 def test_a_flood_fills_no_memory(cloister, acme, session):
     """Faster than it can be told of: the harness waits, the server does not grow."""
-    with acme.events() as events:
-        turn = acme.start(session, script(["flood", 100000000]))
-        events.until_kind(turn, "harness.line")
-        before = int(cloister.server().status("VmRSS").split()[0])
-        time.sleep(3)
-        grown = int(cloister.server().status("VmRSS").split()[0]) - before
-        cancel_in_time(acme, turn)
-    assert grown < (400 if SANITIZED else 100) * 1024, f"{grown} KiB more"
+    def attempt():
+        with acme.events() as events:
+            turn = acme.start(session, script(["flood", 100000000]))
+            events.until_kind(turn, "harness.line")
+            before = int(cloister.server().status("VmRSS").split()[0])
+            time.sleep(3)
+            grown = int(cloister.server().status("VmRSS").split()[0]) - before
+            assert grown < (400 if SANITIZED else 100) * 1024, f"{grown} KiB more"
+            acme.cancel_in_time(turn)
+
+    punctual(attempt)
 
 
 # --- the end of the daemon ---------------------------------------------------------------

@@ -24,7 +24,7 @@ from test_durable import kill_all
 from test_local import local  # noqa: F401 (a fixture)
 from test_local import start as start_local
 from test_provider_process import courier
-from world import ROOT, eventually, output_of
+from world import ROOT, eventually, in_time, output_of, punctual
 
 LOOK, CHANGE = tool("look", True), tool("change")
 
@@ -128,7 +128,7 @@ def test_only_true_is_a_sign_of_reading(client, one, hint):
     one.tools = [{**tool("odd"), "annotations": {"readOnlyHint": hint}}]
     turn = client.start(client.session(), line("mcp__one__odd"))
     assert shown(asked(client, turn))[0] == "mcp__one__odd"
-    client.cancel(turn)
+    client.end(turn)
     assert not one.calls()
 
 
@@ -381,6 +381,11 @@ def test_what_is_no_answer(client, one, act, code):
                          ids=["silence", "comments", "notifications"])
 def test_a_call_has_a_deadline(daemon, one, wait):
     client = daemon.client("umbrella")
+    # As long as its server is left alone for a while it has none.
+    eventually(lambda: client.run(client.session(), line("mcp__hasty__look")).text == "did look",
+               30, "the tools of its server", 0.5)
+    with one.lock:
+        one.messages, one.requests = [], []
     act = one.on("tools/call", wait())
     began = time.monotonic()
     said = client.run(client.session(), line("mcp__hasty__look")).text
@@ -404,27 +409,33 @@ def patient(make_daemon, servers):
 
 def test_a_cancel_while_a_call_runs(patient, one):
     client = patient.client("acme")
-    act = one.on("tools/call", Wait())
-    turn = client.start(client.session(), LOOK_LINE)
-    assert act.began.wait(20)
-    began = time.monotonic()
-    assert client.cancel(turn).json["status"] == "cancelled"
-    assert time.monotonic() - began < 2
-    assert act.gone.wait(2)
-    cancelled, = eventually(lambda: one.said("notifications/cancelled"), 2, "the word")
-    assert cancelled["params"]["requestId"] == one.said("tools/call")[0]["id"]
+
+    def attempt():
+        with one.lock:
+            one.messages.clear()
+        act = one.on("tools/call", Wait())
+        turn = client.start(client.session(), LOOK_LINE)
+        assert act.began.wait(20)
+        client.cancel_in_time(turn)
+        in_time(act.gone.wait(2), "the connection is open still")
+        cancelled, = eventually(lambda: one.said("notifications/cancelled"), 20, "the word")
+        assert cancelled["params"]["requestId"] == one.said("tools/call")[0]["id"]
+
+    punctual(attempt)
     assert look(client) == "did look"
     assert patient.stop() == 0
 
 
 def test_a_cancel_while_the_tools_are_asked_for(patient, one):
     client = patient.client("acme")
-    act = one.on("tools/list", Wait())
-    turn = client.start(client.session(), "hello")
-    assert act.began.wait(20)
-    began = time.monotonic()
-    assert client.cancel(turn).json["status"] == "cancelled"
-    assert time.monotonic() - began < 2
+
+    def attempt():
+        act = one.on("tools/list", Wait())
+        turn = client.start(client.session(), "hello")
+        assert act.began.wait(20)
+        client.cancel_in_time(turn)
+
+    punctual(attempt)
     assert patient.stop() == 0
 
 
@@ -557,7 +568,7 @@ def test_two_of_one_name_ask(client, one):
     one.tools = [LOOK, tool("look", False)]
     turn = client.start(client.session(), LOOK_LINE)
     assert shown(asked(client, turn))[0] == "mcp__one__look"
-    client.cancel(turn)
+    client.end(turn)
 
 
 def test_a_list_that_changes(client, one):
@@ -716,13 +727,16 @@ def test_the_official_server(make_daemon, everything, provider):
     assert "steps" in call("trigger-long-running-operation", {"duration": 0.2, "steps": 2}).lower()
     assert call("toggle-simulated-logging", {}, "deny").startswith("error: denied: ")
     assert "logging" in call("toggle-simulated-logging", {}, "allow_once")
-    provider.will(Call("mcp__everything__trigger-long-running-operation", {"duration": 60, "steps": 60}))
-    with client.events() as events:
-        turn = client.start(client.session(), "go")
-        events.until_kind(turn, "tool.started")
-        began = time.monotonic()
-        assert client.cancel(turn).json["status"] == "cancelled"
-        assert time.monotonic() - began < 2
+
+    def attempt():
+        provider.will(Call("mcp__everything__trigger-long-running-operation",
+                           {"duration": 60, "steps": 60}))
+        with client.events() as events:
+            turn = client.start(client.session(), "go")
+            events.until_kind(turn, "tool.started")
+            client.cancel_in_time(turn)
+
+    punctual(attempt)
     assert daemon.stop() == 0
 
 

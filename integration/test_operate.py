@@ -62,7 +62,7 @@ def test_status_says_how_things_stand(make_daemon):
         text = ask(daemon, "status")
         assert "turns: 1 running, 0 queued, 1 waiting for a person" in text
         assert "memory and tasks are not counted" in text and "acme (" in text
-    acme.cancel(turn)
+    acme.end(turn)
     # As the service user, too.
     eventually(lambda: status(daemon, prefix=AS_SERVICE)["turns"]["running"] == 0, 10, "it ended")
     assert daemon.stop() == 0

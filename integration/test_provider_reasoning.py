@@ -218,7 +218,7 @@ def test_what_was_shown_before_a_turn_was_cancelled(client, provider):
         turn = client.start(session, "say it")
         eventually(lambda: [k for _, k, _ in events.seen if k == "response.text.delta"], 20,
                    "the first words")
-        client.call("POST", f"/v1/turns/{turn}/cancel")
+        client.end(turn)
     ended, = history(client, session)
     assert ended["status"] == "cancelled"
     assert [(i["kind"], i["text"], i["reason"]) for i in ended["displayItems"]] == [

@@ -134,7 +134,7 @@ def test_delete_and_a_new_turn_at_once(acme):
         assert outcome in ((204, 404), (409, 202)), (deleted, started)
         seen.add(outcome)
         if started.status == 202:
-            acme.cancel(started.json["id"])
+            acme.end(started.json["id"])
     assert seen
 
 
@@ -265,7 +265,7 @@ def test_an_answered_question_in_the_history(acme, session):
 
 def test_a_call_that_never_ended_is_for_display(acme, session):
     turn, _ = ask(acme, session)
-    acme.cancel(turn)
+    acme.end(turn)
     ended = history(acme, session)["data"][0]["turn"]
     assert ended["status"] == "cancelled"
     assert [i["kind"] for i in ended["items"]] == ["user"]
@@ -294,7 +294,7 @@ def test_history_comes_in_pages(acme, session):
         ([], 8, False, True)
     beyond = history(acme, session, "?cursor=9223372036854775807&limit=1")
     assert [e["index"] for e in beyond["data"]] == [7] and not beyond["hasNewer"]
-    acme.cancel(turn)
+    acme.end(turn)
 
 
 def test_a_page_of_the_history_has_a_bound_of_bytes(acme, session):
@@ -439,7 +439,7 @@ def test_the_agent_of_a_live_turn(acme, session):
     agent = acme.call("GET", f"/v1/turns/{turn}/agents")["data"][0]
     assert agent["status"] == "waiting_for_input"
     assert agent["steps"][-1]["state"] == "running"
-    acme.cancel(turn)
+    acme.end(turn)
     agent = acme.call("GET", f"/v1/turns/{turn}/agents")["data"][0]
     assert (agent["status"], agent["steps"][-1]["state"]) == ("cancelled", "failed")
 
@@ -509,7 +509,7 @@ def test_a_fork_is_made_once(acme, session):
         assert said == "this client request id was used before with another input", path
     turn, _ = ask(acme, session)
     assert acme.call("POST", where, body, 201)["id"] == made[0]["id"], "though it is busy now"
-    acme.cancel(turn)
+    acme.end(turn)
 
 
 def test_keys_of_two_tenants_are_apart(acme, globex):
