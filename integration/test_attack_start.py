@@ -142,8 +142,9 @@ def test_no_question_leaves_without_resolvers(world):
     sandbox = Sandbox(world.programs, world.rootfs, world.new_directory(), "--egress-allow",
                       "0.0.0.0/0", egress="allow")
     sandbox.start()
-    code, _, seconds = sandbox.run("getent hosts example.com; getent ahosts example.com")
-    assert code != 0 and seconds < 3, seconds
+    found = [sandbox.run("getent hosts example.com; getent ahosts example.com") for _ in range(3)]
+    assert all(code != 0 for code, _, _ in found), found
+    assert min(seconds for _, _, seconds in found) < 3, found
     sandbox.process.send_signal(signal.SIGUSR1)
     said = eventually(lambda: re.search(r"egress accepted=(\d+) refused=(\d+)", sandbox.log()), 10,
                       "the counters")
@@ -210,7 +211,7 @@ def test_work_in_the_background_keeps_a_sandbox(make_daemon):
     client.run(session, "$ (setsid sh -c 'sleep 5; echo done >/workspace/done' &) ; true")
     path = f"{daemon.tenants['acme'].workspace}/done"
     eventually(lambda: os.path.exists(path), 30, "the end of the work in the background")
-    eventually(lambda: not daemon.running("acme"), 30, "the end of the idle sandbox")
+    daemon.expect_end("acme")
     assert "stops: idle" in daemon.log() and daemon.log().count("runner started") <= 1
     assert daemon.stop() == 0
 
@@ -225,8 +226,8 @@ def test_a_guest_that_cannot_be_run(make_daemon):
     outcome = client.run(client.session(), "$ true")
     assert (outcome.status, outcome.error["code"]) == ("failed", "sandbox_unavailable")
     said = "runsc could not start the sandbox: .*exec format error"
+    eventually(lambda: "ended: exit status 2" in daemon.log(), 10, "its end in the log")
     assert re.search(f"runner: {said}", daemon.log()), daemon.log()
-    assert "ended: exit status 2" in daemon.log()
     assert daemon.stop() == 0
 
 
@@ -241,6 +242,7 @@ def test_a_start_that_fails_says_little(make_daemon, lines):
     outcome = client.run(client.session(), "$ true")
     assert (outcome.status, outcome.error["code"]) == ("failed", "sandbox_unavailable")
     assert "/" not in outcome.error["message"] and "noise" not in outcome.error["message"]
+    eventually(lambda: "ended: exit status" in daemon.log()[before:], 10, "its end in the log")
     said = daemon.log()[before:]
     assert len(said) < 64 << 10 and "\033" not in said, len(said)
     assert "noise" in said

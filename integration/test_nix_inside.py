@@ -13,7 +13,7 @@ import pytest
 
 from daemon import write_file
 from nix_eval import ROOT, evaluate, lib
-from world import eventually, output_of
+from world import output_of
 
 SYSTEM, STORE = f"{platform.machine()}-linux", "/state/nix/store"
 LEFT_OUT = ("/usr/share/", "/usr/lib/nix/pkgconfig")
@@ -117,8 +117,9 @@ def test_nix_builds_in_a_sandbox_and_what_it_built_stays(daemon):
     text = run("nix-build -A second --no-out-link --store /state/laid-over || echo failed")
     assert "cannot create /nix/store/" in text and text.endswith("failed\n"), text
     # The next sandbox has it, and builds nothing again.
+    before = daemon.ends("acme")
     daemon.runner("acme").kill()
-    eventually(lambda: not daemon.running("acme"), 60, "the sandbox is gone")
+    daemon.expect_end("acme", before, 60)
     assert run("nix-build -A second --no-out-link 2>&1; cat result") == f"{path}\nmade twice\n"
     assert run("~/.nix-profile/bin/of-the-profile && echo runs") == "runs\n"
     # It is the tenant's alone.
