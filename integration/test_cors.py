@@ -30,7 +30,7 @@ def ask(daemon, method, path, origin=None, token=True, body=None, **headers):
         headers["Origin"] = origin
     if token:
         headers["Authorization"] = f"Bearer {daemon.tenants['acme'].token}"
-    connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=30)
     connection.request(method, path, body, headers)
     response = connection.getresponse()
     names = [name.lower() for name, _ in response.getheaders()]
@@ -117,7 +117,7 @@ def test_every_answer_has_the_security_headers(browsed):
 
 
 def test_refusals_are_described(browsed):
-    connection = http.client.HTTPConnection("127.0.0.1", browsed.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", browsed.port, timeout=30)
     for path in ("/v1/sessions", "/healthz", "/nowhere"):
         connection.request("GET", path, headers={"Origin": "null"})
         response = connection.getresponse()

@@ -76,7 +76,7 @@ def test_rotation_with_hashes_and_files(make_daemon):
             daemon.client("globex").events() as foreign:
         with_credentials(daemon, "acme", [hashed])
         reload(daemon)
-        assert ending.ended.wait(5), "the stream of a token that is gone lives on"
+        assert ending.ended.wait(20), "the stream of a token that is gone lives on"
         turn = new.start(new.session(), "hello")
         staying.until_end(turn)
         assert not foreign.ended.is_set()

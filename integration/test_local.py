@@ -51,7 +51,7 @@ def refused(daemon, *words, **options):
 
 
 def ask(daemon, host, path="/v1/sessions", **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=30)
     connection.putrequest("GET", path, skip_host=True)
     for name, value in {"Host": host, **headers}.items():
         if value is not None:
@@ -269,12 +269,12 @@ def test_remote_with_a_token_minds_no_host(local):
     found = eventually(lambda: re.search(r"ready on http://127\.0\.0\.2:(\d+)$", local.log(),
                                          re.MULTILINE), 60, "ready")
     for host in ("cloister.example", "127.0.0.2"):
-        connection = http.client.HTTPConnection("127.0.0.2", int(found[1]), timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.2", int(found[1]), timeout=30)
         connection.request("GET", "/v1/sessions", headers={
             "Host": host, "Authorization": f"Bearer {token}"})
         assert connection.getresponse().status == 200
         connection.close()
-    connection = http.client.HTTPConnection("127.0.0.2", int(found[1]), timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.2", int(found[1]), timeout=30)
     connection.request("GET", "/v1/sessions")
     assert connection.getresponse().status == 401
     connection.close()

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from world import SANITIZED
+from world import SANITIZED, eventually
 
 PNG = base64.b64decode(b"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU"
                        b"5ErkJggg==")
@@ -157,7 +157,13 @@ def test_a_background_command_lives_through_turns(acme, session, place):
                                       waitMs=30000)
         assert shell(acme, session, "curl -s -o /dev/null -w '%{http_code}' "
                                     "http://127.0.0.1:8123/") == "200"
-        assert '"GET / HTTP/1.1" 200' in said(acme, session, "shell_read", id=command)
+        read = []
+
+        def logged():
+            read.append(said(acme, session, "shell_read", id=command))
+            return '"GET / HTTP/1.1" 200' in "".join(read)
+
+        eventually(logged, 20, "a line of the request", 0.1)
         other = acme.session()
         assert command in said(acme, other, "shell_read")
     finally:

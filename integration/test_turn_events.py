@@ -12,6 +12,8 @@ import pytest
 
 from client import TERMINAL, blocks
 from contract import CONTRACT
+from daemon import Gate
+from world import PATIENCE
 
 RECONNECTS = int(os.environ.get("CLOISTER_RECONNECTS", "1000"))
 ENDS = tuple(f"turn.{state}" for state in TERMINAL)
@@ -51,11 +53,15 @@ def stripped(seen):
 # --- one turn ----------------------------------------------------------------------------
 
 
-def test_a_turns_stream_ends_with_the_turn(acme, session):
+def test_a_turns_stream_ends_with_the_turn(cloister, acme, session):
     other = acme.session()
     noise = acme.start(other, "$ for i in $(seq 20); do echo $i; sleep 0.05; done")
-    turn = acme.start(session, "$ sleep 0.5; echo one; sleep 0.3; echo two")
-    seen = whole(acme, f"?turnId={turn}")
+    gate = Gate(cloister)
+    turn = acme.start(session, f"$ {gate.wait}; echo one; sleep 0.3; echo two")
+    stream = Stream(acme, f"?turnId={turn}")
+    gate.open()
+    seen = list(stream)
+    stream.close()
     assert seen[-1][0] == "turn.completed" and {e["turnId"] for _, e in seen} == {turn}
     calls = {e["data"]["callId"] for kind, e in seen if kind.startswith("tool.")}
     assert len(calls) == 1, "an event of a tool without its call"
@@ -98,7 +104,7 @@ def test_other_ends_told_again(acme, session, line, end):
     turn = acme.start(session, line)
     if end == "turn.cancelled":
         acme.wait_for(turn, "waiting_for_input")
-        acme.cancel(turn)
+        acme.end(turn)
     outcome = acme.wait(turn)
     again = whole(acme, f"?turnId={turn}")
     assert again[-1][0] == end and again[-1][1]["data"]["error"] == outcome.error
@@ -161,11 +167,13 @@ def test_a_gap_ends_a_turns_stream(make_daemon):
     daemon = make_daemon(("acme",), options=["--event-replay-limit=5"]).start()
     client = daemon.client("acme")
     session, other = client.session(), client.session()
-    turn = client.start(session, "$ sleep 1; echo done")
+    gate = Gate(daemon)
+    turn = client.start(session, f"$ {gate.wait}; echo done")
     for _ in range(3):
         client.run(other, "noise")
     seen = whole(client, f"?turnId={turn}", "1")
     assert seen == [("replay.reset", {"reason": "event_gap", "refetch": True})]
+    gate.open()
     client.wait(turn)
     again = whole(client, f"?turnId={turn}")
     assert again[-1][0] == "turn.completed"
@@ -253,7 +261,7 @@ def test_500_idle_streams_and_readers_that_never_read(make_daemon):
         turn = client.start(session, "\n".join("$ head -c 30000 /dev/zero | tr '\\0' x"
                                                for _ in range(10)))
         waiting = len(idle)
-        while waiting and time.monotonic() - start < 60:
+        while waiting and time.monotonic() - start < 60 * PATIENCE:
             for key, _ in selector.select(1):
                 with_more = key.data[0][-200:] + key.fileobj.recv(1 << 20)
                 key.data[0] = with_more
@@ -291,4 +299,4 @@ def test_a_sandbox_has_no_way_to_answer(cloister, acme, session):
     assert cloister.tenants["acme"].token not in text and "PGSQL" not in text
     request = acme.call("GET", f"/v1/requests?turnId={turn}")["data"][0]
     assert request["status"] == "open"
-    acme.cancel(turn)
+    acme.end(turn)
