@@ -14,7 +14,7 @@ import tempfile
 import pytest
 
 from daemon import AS_SERVICE, ENVIRONMENT, expect_no_report
-from world import ROOT, USER, demo, private_mounts
+from world import ROOT, USER, demo, in_time, private_mounts, punctual
 
 LINE = re.compile(r"^(ok|failed|n/a) +([a-z0-9-]+) +(\S.*)$")
 INSIDE = ("sandbox", "workspace", "egress-public", "egress-host", "egress-private",
@@ -41,6 +41,19 @@ class Report:
             assert part in self.lines[name][1], self.lines[name]
 
 
+def diagnose(command, preexec_fn=None):
+    """What a doctor says. It judges how soon what is forbidden is refused."""
+
+    def attempt():
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              cwd="/", env=ENVIRONMENT, preexec_fn=preexec_fn, timeout=SECONDS,
+                              check=False)
+        in_time("was not refused at once, but after" not in done.stdout, done.stdout)
+        return done
+
+    return punctual(attempt)
+
+
 @pytest.fixture
 def examine(world, make_daemon):
     daemon = make_daemon()
@@ -48,9 +61,7 @@ def examine(world, make_daemon):
     def run(*more, preexec_fn=None, prefix=AS_SERVICE, of=daemon, **changed):
         command = of.command(*more, **changed)
         command[command.index("serve")] = "doctor"
-        done = subprocess.run([*prefix, *command], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, cwd="/", env=ENVIRONMENT,
-                              preexec_fn=preexec_fn, timeout=SECONDS, check=False)
+        done = diagnose([*prefix, *command], preexec_fn)
         expect_no_report(done.stderr)
         report = Report(done.returncode, done.stdout, done.stderr)
         assert report.code == (1 if report.failed else 0), done.stdout + done.stderr
@@ -165,8 +176,7 @@ def test_a_running_service_is_not_disturbed(world, examine):
     runner = daemon.runner("acme").pid
     command = daemon.command()
     command[command.index("serve")] = "doctor"
-    done = subprocess.run([*AS_SERVICE, *command], stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, cwd="/", env=ENVIRONMENT, timeout=SECONDS, check=False)
+    done = diagnose([*AS_SERVICE, *command])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "before" in str(client.tool(session, "shell", command="cat /tmp/here").output)
     assert daemon.runner("acme").pid == runner

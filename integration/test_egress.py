@@ -17,12 +17,12 @@ import pytest
 from daemon import AS_SERVICE
 from rules import nft
 from sandbox import Sandbox
-from world import demo, descendants, eventually
+from world import demo, descendants, eventually, in_time, punctual
 
 PUBLIC, PRIVATE, METADATA, HOST = demo.PUBLIC, demo.PRIVATE, demo.METADATA, demo.HOST_ADDRESS
 LATER, ROUTED = "198.41.0.9", "198.41.0.10"
 NAME = "answer.example"
-AT_ONCE = 2.0  # seconds, on a busy machine too
+AT_ONCE = 2.0  # seconds, at one of three tries: what is dropped takes longer each time
 
 
 def echo(connection):
@@ -107,7 +107,7 @@ def run_sandbox(world, internet):
     world.expect_nobody()
 
 
-def connect(sandbox, address, port=80):
+def connect_once(sandbox, address, port):
     """"open", or the error and the seconds it took."""
     text = sandbox.python(f"""
 import socket, time
@@ -122,6 +122,15 @@ except OSError as error:
     return kind, float(seconds)
 
 
+def connect(sandbox, address, port=80):
+    """The quickest of up to three: anybody on the way may have stood still."""
+    found = []
+    while len(found) < 3 and not (found and found[-1][1] < AT_ONCE):
+        found.append(connect_once(sandbox, address, port))
+        assert found[-1][0] == found[0][0], found
+    return min(found, key=lambda one: one[1])
+
+
 def expect_open(sandbox, *targets):
     for target in targets:
         address, _, port = target.partition(":")
@@ -132,7 +141,8 @@ def expect_refused(sandbox, *targets):
     for target in targets:
         address, _, port = target.partition(":")
         kind, seconds = connect(sandbox, address, int(port or 80))
-        assert (kind, seconds < AT_ONCE) == ("ConnectionRefusedError", True), (target, kind, seconds)
+        assert kind == "ConnectionRefusedError", (target, kind)
+        assert seconds < AT_ONCE, f"{target} was refused only after {seconds} s"
 
 
 def look_up(sandbox, seconds=60):
@@ -237,8 +247,9 @@ def test_without_names(run_sandbox, internet, mode):
     options = ["--egress-allow", "0.0.0.0/0"] if mode == "allow" else []
     sandbox = run_sandbox(*options, egress=mode, dns="off")
     questions(internet)
-    code, _, seconds = look_up(sandbox)
-    assert code != 0 and seconds < AT_ONCE + 1, (code, seconds)
+    found = [look_up(sandbox) for _ in range(3)]
+    assert all(code != 0 for code, _, _ in found), found
+    assert min(seconds for _, _, seconds in found) < AT_ONCE + 1, found
     if mode != "none":
         expect_refused(sandbox, f"{PUBLIC}:53", f"{PRIVATE}:53", "10.0.2.3:53")
     # Nor by a tenant that asks by itself.
@@ -318,12 +329,15 @@ def appear_and_watch(sandbox, address, add, remove):
     deadline, text = time.monotonic() + 60, b""
     while b"ready" not in text:
         text += sandbox.frame(deadline)[2]
-    time.sleep(0.2)
-    begin = time.time()
-    demo.ip(*add)
+    # It is there when it gets its words: what a machine takes to begin it is not measured.
+    with subprocess.Popen(["ip", "-batch", "-"], stdin=subprocess.PIPE, text=True) as adder:
+        time.sleep(0.2)
+        begin = time.time()
+        adder.communicate(" ".join(add) + "\n")
+    assert adder.returncode == 0
     try:
         _, text = sandbox.finish(call)
-        said = eventually(lambda: DENIED.search(sandbox.log()), 5, "a word of the new address")
+        said = eventually(lambda: DENIED.search(sandbox.log()), 20, "a word of the new address")
         ruled = datetime.datetime.strptime(said[1] + "+0000", "%Y-%m-%dT%H:%M:%S.%fZ%z")
         return [at - begin for at in (ruled.timestamp(), *map(float, text.split()))]
     finally:
@@ -334,6 +348,10 @@ def appear_and_watch(sandbox, address, add, remove):
 def test_an_address_that_the_host_obtains(run_sandbox, mode):
     """Refused within 100 ms, connections that stand are cut, and the sandbox lives on."""
     options = ["--egress-allow", "0.0.0.0/0"] if mode == "allow" else []
+    punctual(lambda: obtain_an_address(run_sandbox, mode, options))
+
+
+def obtain_an_address(run_sandbox, mode, options):
     found = []
     for _ in range(5):
         # What else the machine does is not what is measured.
@@ -349,17 +367,22 @@ def test_an_address_that_the_host_obtains(run_sandbox, mode):
         print(f"rule after {1000 * ruled:.0f} ms, connection cut after {1000 * cut:.0f} ms, "
               f"new one refused after {1000 * refused:.0f} ms")
     # The first sign of the rule proves that it was there.
-    assert statistics.median(min(row) for row in found) < 0.1, found
+    in_time(statistics.median(min(row) for row in found) < 0.1, str(found))
     # Seen from inside, where a packet that is lost on the way is sent again a second later.
-    assert max(max(row) for row in found) < 2, found
+    assert statistics.median(max(row) for row in found) < 2, found
+    assert max(max(row) for row in found) < 10, found
 
 
 def test_an_address_that_only_routing_knows(run_sandbox):
-    sandbox = run_sandbox()
-    route = ("local", f"{ROUTED}/32", "dev", "lo")
-    found = appear_and_watch(sandbox, ROUTED, ("route", "add", *route), ("route", "del", *route))
-    assert max(found) < 2, found
-    assert sandbox.stop() == 0
+    def attempt():
+        sandbox = run_sandbox()
+        route = ("local", f"{ROUTED}/32", "dev", "lo")
+        found = appear_and_watch(sandbox, ROUTED, ("route", "add", *route),
+                                 ("route", "del", *route))
+        assert sandbox.stop() == 0
+        in_time(max(found) < 2, str(found))
+
+    punctual(attempt)
 
 
 class Shared:
@@ -407,9 +430,10 @@ def test_many_changes_at_once(run_sandbox):
     begin = time.monotonic()
     subprocess.run(["ip", "-batch", "-"], input=batch + f"address add {LATER}/32 dev lo\n",
                    text=True, check=True)
-    took = time.monotonic() - begin
     try:
-        eventually(lambda: connect(sandbox, LATER, 7)[0] == "ConnectionRefusedError", 5, "refused")
+        eventually(lambda: connect_once(sandbox, LATER, 7)[0] == "ConnectionRefusedError", 20,
+                   "refused")
+        took = time.monotonic() - begin
         # One transaction and one line for what comes within 20 ms, whatever it is.
         said = len(DENIED.findall(sandbox.log()))
         assert 1 <= said <= took / 0.02 + 2, (said, took)
@@ -427,12 +451,12 @@ def test_a_change_that_changes_nothing(run_sandbox):
     again = [("address", action, "198.41.0.79/32", "dev", "lo") for action in ("add", "del")]
     try:
         demo.ip(*again[0])
-        eventually(lambda: said() == 1, 5, "a word of the address")
+        eventually(lambda: said() == 1, 20, "a word of the address")
         for _ in range(20):
             demo.ip(*again[1])
             demo.ip(*again[0])
         demo.ip("address", "add", "198.41.0.80/32", "dev", "lo")
-        eventually(lambda: said() > 1, 5, "a word of the other address")
+        eventually(lambda: said() > 1, 20, "a word of the other address")
         assert said() == 2, sandbox.log()
     finally:
         demo.ip(*again[1])
@@ -459,7 +483,7 @@ def test_the_runner_is_confined(run_sandbox, mode):
     eventually(lambda: "new local addresses" in sandbox.log(), 10, "a word of the address")
     assert sandbox.stop() == 0
     again = run_sandbox(confine=mode)
-    with contextlib.suppress(ProcessLookupError):
-        for process in descendants(again.process.pid):
+    for process in descendants(again.process.pid):
+        with contextlib.suppress(ProcessLookupError):
             process.kill()
     assert again.ended() == 3

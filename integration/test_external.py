@@ -478,10 +478,11 @@ def test_nobody_gets_in_while_the_server_is_restarted(server, external, make_dae
     for _ in range(3):
         server.stop()
         server.start()
+        eventually(lambda: server.sql(HOLDER), 20, "the lock is taken again")
         code, lines = other.fail()
         assert code == 1 and any("another cloisterd uses this database" in line for line in lines)
     server.sql(f"SELECT pg_terminate_backend(pid) FROM ({HOLDER}) AS guard")
-    eventually(lambda: server.sql(HOLDER), 5, "the lock is taken again")
+    eventually(lambda: server.sql(HOLDER), 20, "the lock is taken again")
     assert client.run(session, "again").status == "completed"
     assert external.stop() == 0
 
@@ -494,6 +495,7 @@ def test_who_lost_the_database_to_another_ends(server, external):
     daemon = external.server()
     os.kill(daemon.pid, signal.SIGSTOP)
     server.sql(f"SELECT pg_terminate_backend(pid) FROM ({HOLDER}) AS guard")
+    eventually(lambda: not server.sql(HOLDER), 20, "the end of the lock")
     with subprocess.Popen(
             server.psql("-U", "cloister_owner", "-d", "cloister"), stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True, cwd="/",

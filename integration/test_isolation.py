@@ -11,7 +11,7 @@ import pytest
 
 from rules import counters
 from watch import Opens
-from world import demo, descendants
+from world import demo, descendants, eventually, in_time, punctual
 
 SECRET = "the host's secret"
 
@@ -103,13 +103,20 @@ def test_a_fifo_does_not_hold_anybody(acme, session, workspace, planted_by):
         plant(f"{workspace}/{name}", os.mkfifo)
     else:
         assert acme.run(session, f"$ mkfifo {name}").text == ""
+
+    def attempt():
+        start = time.monotonic()
+        assert acme.tool(session, "read_file", path=name).details["reason"] == "not_a_file"
+        assert acme.tool(session, "list_files", path=name).details["reason"] == "not_a_directory"
+        listed = [json.loads(line) for line in acme.tool(session, "list_files").text.splitlines()]
+        assert next(e for e in listed if e["name"] == name)["type"] == "other"
+        took = time.monotonic() - start
+        in_time(took < 4, f"somebody was held for {took:.2f} s")
+
+    punctual(attempt)
     start = time.monotonic()
-    assert acme.tool(session, "read_file", path=name).details["reason"] == "not_a_file"
-    assert acme.tool(session, "list_files", path=name).details["reason"] == "not_a_directory"
-    listed = [json.loads(line) for line in acme.tool(session, "list_files").text.splitlines()]
-    assert next(e for e in listed if e["name"] == name)["type"] == "other"
     acme.tool(session, "write_file", path=name, content="x")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     assert acme.run(session, "$ echo next").text == "next\n"
 
 
@@ -249,10 +256,12 @@ def test_the_host_has_no_name_inside(acme, session):
 
 def test_processes_of_the_sandbox_are_the_tenants(acme, globex, session):
     marker = f"77{os.getpid()}"
-    turn = acme.start(session, f"$ sleep {marker}")
+    with acme.events() as events:
+        turn = acme.start(session, f"$ echo there; sleep {marker}")
+        events.until_output(turn, "there")
     other = globex.run(globex.session(), f"$ sleep 0.3; ps -ef | grep -c '[s]leep {marker}'; ps -ef")
     mine = acme.run(acme.session(), f"$ ps -ef | grep -c '[s]leep {marker}'")
-    acme.cancel(turn)
+    acme.end(turn)
     assert int(mine.text.split()[0]) >= 1 and other.text.splitlines()[0] == "0"
     assert "postgres" not in other.text and "cloisterd" not in other.text
 
@@ -306,6 +315,17 @@ def connect(client, session, targets):
     return {target: (word, float(seconds)) for target, word, seconds in lines}
 
 
+def connect_at_once(client, session, targets):
+    """The same; what took a second is tried again, twice: somebody may have stood still."""
+    seen = connect(client, session, targets)
+    for _ in range(2):
+        slow = [target for target, (_, seconds) in seen.items() if seconds >= 1]
+        again = connect(client, session, slow) if slow else {}
+        assert all(again[t][0] == seen[t][0] for t in slow), (seen, again)
+        seen.update(again)
+    return seen
+
+
 def test_what_can_be_reached(acme, session, cloister):
     port = cloister.port
     forbidden = [
@@ -315,7 +335,7 @@ def test_what_can_be_reached(acme, session, cloister):
         "198.18.0.1:80", "203.0.113.1:80", "240.0.0.1:80", "0.0.0.1:80"]
     acme.run(session, "$ true")  # there is nothing to count before it has a sandbox
     before = counters(cloister, "acme")["refused"]
-    seen = connect(acme, session, [*forbidden, f"{demo.PUBLIC}:80"])
+    seen = connect_at_once(acme, session, [*forbidden, f"{demo.PUBLIC}:80"])
     assert seen.pop(f"{demo.PUBLIC}:80")[0] == "OPEN"
     for target, (word, seconds) in seen.items():
         assert word not in ("OPEN", "TimeoutError", "ETIMEDOUT"), (target, word)
@@ -337,9 +357,10 @@ def test_there_is_no_ipv6(acme, session):
 
 def test_tenants_do_not_reach_each_other(acme, globex):
     """Both have the same addresses, each in a network of its own."""
-    turn = acme.start(acme.session(), "$ timeout 20 nc -l -k -p 7777")
-    address = acme.run(acme.session(), "$ sleep 0.5; hostname -I; nc -z -w 2 127.0.0.1 7777 && "
-                                       "echo listening").text.split()
+    turn = acme.start(acme.session(), "$ timeout 60 nc -l -k -p 7777")
+    address = acme.run(acme.session(), "$ hostname -I; for i in $(seq 100); do "
+                                       "nc -z -w 2 127.0.0.1 7777 && break; sleep 0.1; done; "
+                                       "test $i -lt 100 && echo listening").text.split()
     assert address[-1] == "listening", address
     targets = [f"{a}:7777" for a in address[:-1]] + ["127.0.0.1:7777", "10.0.2.100:7777"]
     seen = connect(globex, globex.session(), targets)
@@ -376,13 +397,15 @@ def test_an_address_the_host_gets_later_is_refused(cloister):
     session = client.session()
     late = "198.41.7.7"
     client.run(session, "$ true")
+    said = f"tenant {cloister.tenants['umbrella'].id}: runner: the host has new local addresses"
+    already = cloister.log().count(said)
     demo.ip("address", "add", f"{late}/32", "dev", "lo")
     try:
-        time.sleep(0.3)
+        eventually(lambda: cloister.log().count(said) > already, 10, "a word of the address")
         before = counters(cloister, "umbrella")["refused"]
-        word, seconds = connect(client, session, [f"{late}:80"])[f"{late}:80"]
+        word, seconds = connect_at_once(client, session, [f"{late}:80"])[f"{late}:80"]
         assert word != "OPEN" and seconds < 1, (word, seconds)
-        assert counters(cloister, "umbrella")["refused"] == before + 1
+        assert counters(cloister, "umbrella")["refused"] > before
     finally:
         demo.ip("address", "del", f"{late}/32", "dev", "lo")
     assert connect(client, session, [f"{demo.PUBLIC}:80"])[f"{demo.PUBLIC}:80"][0] == "OPEN"
