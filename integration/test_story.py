@@ -9,7 +9,7 @@ from client import Client
 from contract import CONTRACT
 from daemon import CONFINE, Daemon
 from rules import counters, remove_forward
-from world import ADDRESSES, ROOT, demo
+from world import ADDRESSES, ROOT, demo, in_time, punctual
 
 TARGETS = (demo.PUBLIC, demo.HOST_ADDRESS, demo.PRIVATE, demo.METADATA)
 
@@ -89,11 +89,17 @@ def test_a_file(told, story):
 
 def test_egress(told, story):
     actor, session, lines = told
-    before = counters(story, "acme")
-    demo.egress(actor, session, lines.append)
-    after = counters(story, "acme")
-    assert after["accepted"] == before["accepted"] + 1
-    assert after["refused"] == before["refused"] + 3
+
+    def attempt():
+        before = counters(story, "acme")
+        demo.egress(actor, session, lines.append)
+        after = counters(story, "acme")
+        grown = [after[name] - before[name] for name in ("accepted", "refused")]
+        assert grown[0] >= 1 and grown[1] >= 3, grown
+        # A first packet whose answer is late is sent once more.
+        in_time(grown == [1, 3], f"counted: {grown}")
+
+    punctual(attempt)
 
 
 def test_a_stranger(told, story):
@@ -125,8 +131,8 @@ def test_a_clean_stop(story):
     running = story.tree()
     assert len(running) > 10
     start = time.monotonic()
-    assert story.stop(seconds=20) == 0, story.log()
-    assert time.monotonic() - start < 15
+    assert story.stop() == 0, story.log()
+    assert time.monotonic() - start < 20  # nothing runs that it would wait for
     pids = ",".join(str(p.pid) for p in running)
     left = subprocess.run(["ps", "-o", "pid,user,args", "-p", pids], capture_output=True,
                           text=True, check=False).stdout
