@@ -361,7 +361,7 @@ static void denied_streams_end(void **state)
 	atomic_store(&revoked, true);
 	http_recheck(server);
 	for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
-		assert_int_equal(hear(fds[i], &c, 1, 1000), 0);
+		assert_int_equal(hear(fds[i], &c, 1, PATIENCE), 0);
 		close(fds[i]);
 	}
 	wait_for(&closed, ARRAY_LEN(fds));
@@ -380,7 +380,7 @@ static void denied_streams_do_not_begin(void **state)
 	atomic_store(&revoked, true);
 	fd = dial(server);
 	say(fd, "GET /v1/events HTTP/1.1\r\n" AUTH "\r\n");
-	while ((n = hear(fd, text, sizeof(text), 1000)) > 0)
+	while ((n = hear(fd, text, sizeof(text), PATIENCE)) > 0)
 		;
 	assert_int_equal(n, 0);
 	close(fd);

@@ -246,7 +246,7 @@ static void is_read_by_listed_pages(void **state)
 	(void)state;
 	conf.origins = origins;
 	conf.origin_count = ARRAY_LEN(origins);
-	conf.request_ms = 300;
+	conf.request_ms = 4000; /* longer than this program may stand still */
 	s = test_server(&conf);
 	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
 		struct reply r = { 0 };
@@ -325,7 +325,7 @@ static void tells_a_head_that_it_is_late(void **state)
 	int fd;
 
 	(void)state;
-	conf.request_ms = 300;
+	conf.request_ms = 4000; /* longer than this program may stand still */
 	s = test_server(&conf);
 	fd = dial(s);
 	say(fd, GET "X-A: a\r\nX-B");

@@ -9,8 +9,21 @@
 #define POST "POST /v1/echo HTTP/1.1\r\n" AUTH "Content-Type: application/json\r\n"
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* held: /v1/slow does not end */
+static bool gate_held;                                   /* by the test */
 static atomic_int inside;                                /* handlers in /v1/slow */
 static atomic_int sources_closed;
+
+static inline void hold_gate(void)
+{
+	pthread_mutex_lock(&gate);
+	gate_held = true;
+}
+
+static inline void open_gate(void)
+{
+	gate_held = false;
+	pthread_mutex_unlock(&gate);
+}
 
 static inline void add_parameter(void *ctx, const char *name, const char *value)
 {
@@ -117,13 +130,19 @@ static inline int set_up(void **state)
 	return 0;
 }
 
+/* Also of what a test that failed has left. */
 static inline int tear_down(void **state)
 {
 	(void)state;
+	if (gate_held)
+		open_gate();
 	http_stop(&server);
+	atomic_store(&sources_closed, 0);
 	return server ? -1 : 0;
 }
 
+/* With a server as test_conf() says, or one that the test starts; it is stopped behind both. */
 #define SERVED(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+#define ALONE(test)  cmocka_unit_test_teardown(test, tear_down)
 
 #endif

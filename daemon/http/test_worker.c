@@ -15,6 +15,34 @@ static const struct uuid parties[] = { { "01980000-0000-7000-8000-000000017828" 
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* held: nothing of A ends */
 static atomic_int inside;                                /* handlers of A */
+static bool gate_held;                                   /* by the test */
+static struct worker_pool *pool;                         /* of the test that runs */
+static struct http_server *server;                       /* likewise */
+
+static void hold_gate(void)
+{
+	pthread_mutex_lock(&gate);
+	gate_held = true;
+}
+
+static void open_gate(void)
+{
+	gate_held = false;
+	pthread_mutex_unlock(&gate);
+}
+
+/* What a test that failed has left. */
+static int tear_down(void **state)
+{
+	(void)state;
+	if (gate_held)
+		open_gate();
+	if (pool)
+		worker_stop(pool);
+	worker_free(&pool);
+	http_stop(&server);
+	return 0;
+}
 
 /* -- the pool alone ---------------------------------------------------------------------- */
 
@@ -74,7 +102,6 @@ static enum worker_answer submit(struct worker_pool *p, const struct uuid *party
 static struct worker_pool *start(unsigned int threads, unsigned int max_queued, bool shares)
 {
 	const struct worker_conf conf = { threads, max_queued, shares };
-	struct worker_pool *p = NULL;
 	struct err e = ERR_INIT;
 
 	nobody.done = NULL;
@@ -83,16 +110,16 @@ static struct worker_pool *start(unsigned int threads, unsigned int max_queued, 
 	memset(sizes, 0, sizeof(sizes));
 	begun = 0;
 	used = 0;
-	assert_int_equal(worker_start(&conf, &p, &e), 0);
-	return p;
+	assert_int_equal(worker_start(&conf, &pool, &e), 0);
+	return pool;
 }
 
-static void stop(struct worker_pool *p)
+static void stop(void)
 {
 	size_t back = 0;
 
-	worker_stop(p);
-	worker_free(&p);
+	worker_stop(pool);
+	worker_free(&pool);
 	for (const struct http_exchange *ex = nobody.done; ex; ex = ex->next)
 		back++;
 	assert_int_equal(back, begun);
@@ -114,7 +141,7 @@ static void test_threads(void **state)
 	struct worker_pool *p = start(4, 16, true);
 
 	(void)state;
-	pthread_mutex_lock(&gate);
+	hold_gate();
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(submit(p, A), WORKER_TAKEN);
 	assert_int_equal(submit(p, B), WORKER_TAKEN);
@@ -124,9 +151,9 @@ static void test_threads(void **state)
 	assert_int_equal(begun, 4);
 	assert_int_equal(strspn(order, "AB"), 4);
 	assert_non_null(strchr(order, 'B'));
-	pthread_mutex_unlock(&gate);
+	open_gate();
 	wait_for(&begun, 10);
-	stop(p);
+	stop();
 }
 
 /* One thread, which is at work on a request of A until the gate is unlocked. */
@@ -134,7 +161,7 @@ static struct worker_pool *start_busy(unsigned int max_queued)
 {
 	struct worker_pool *p = start(1, max_queued, true);
 
-	pthread_mutex_lock(&gate);
+	hold_gate();
 	assert_int_equal(submit(p, A), WORKER_TAKEN);
 	wait_for(&begun, 1);
 	return p;
@@ -150,9 +177,9 @@ static void test_turns(void **state)
 		assert_int_equal(submit(p, A), WORKER_TAKEN);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(submit(p, B), WORKER_TAKEN);
-	pthread_mutex_unlock(&gate);
+	open_gate();
 	wait_for(&begun, 7);
-	stop(p);
+	stop();
 	assert_string_equal(order, "ABABAAA");
 }
 
@@ -166,9 +193,9 @@ static void test_queue(void **state)
 	assert_int_equal(submit(p, A), WORKER_PARTY_FULL);
 	assert_int_equal(submit(p, B), WORKER_TAKEN);
 	assert_int_equal(submit(p, B), WORKER_FULL);
-	pthread_mutex_unlock(&gate);
+	open_gate();
 	wait_for(&begun, 5);
-	stop(p);
+	stop();
 }
 
 /* Alone, everything is one's own. */
@@ -177,16 +204,16 @@ static void test_without_shares(void **state)
 	struct worker_pool *p = start(2, 2, false);
 
 	(void)state;
-	pthread_mutex_lock(&gate);
+	hold_gate();
 	assert_int_equal(submit(p, A), WORKER_TAKEN);
 	assert_int_equal(submit(p, A), WORKER_TAKEN);
 	wait_for(&begun, 2);
 	assert_int_equal(submit(p, A), WORKER_TAKEN);
 	assert_int_equal(submit(p, A), WORKER_TAKEN);
 	assert_int_equal(submit(p, A), WORKER_FULL);
-	pthread_mutex_unlock(&gate);
+	open_gate();
 	wait_for(&begun, 4);
-	stop(p);
+	stop();
 }
 
 /* Two of a party run, each alone; what came meanwhile comes together, up to the bound. */
@@ -195,7 +222,7 @@ static void test_together(void **state)
 	struct worker_pool *p = start(8, 32, true);
 
 	(void)state;
-	pthread_mutex_lock(&gate);
+	hold_gate();
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(submit_to(p, A, &together), WORKER_TAKEN);
 		wait_for(&begun, i + 1);
@@ -206,9 +233,9 @@ static void test_together(void **state)
 	assert_int_equal(begun, 2);
 	assert_int_equal(submit_to(p, B, &together), WORKER_TAKEN);
 	wait_for(&begun, 3);
-	pthread_mutex_unlock(&gate);
+	open_gate();
 	wait_for(&begun, HTTP_BATCH_MAX + 6);
-	stop(p);
+	stop();
 	/* Alone, one goes to the handler of one. */
 	assert_int_equal(strlen(sizes), 2);
 	assert_non_null(strchr(sizes, 'g'));
@@ -223,9 +250,9 @@ static void test_together_in_order(void **state)
 	(void)state;
 	for (int i = 0; i < 6; i++)
 		assert_int_equal(submit_to(p, A, i == 2 ? &noted : &together), WORKER_TAKEN);
-	pthread_mutex_unlock(&gate);
+	open_gate();
 	wait_for(&begun, 7);
-	stop(p);
+	stop();
 	assert_string_equal(sizes, "23");
 }
 
@@ -237,9 +264,9 @@ static void test_never_together_unknown(void **state)
 	(void)state;
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(submit_to(p, NULL, &together), WORKER_TAKEN);
-	pthread_mutex_unlock(&gate);
+	open_gate();
 	wait_for(&begun, 5);
-	stop(p);
+	stop();
 	assert_string_equal(sizes, "");
 }
 
@@ -286,7 +313,6 @@ static const struct uuid *party(void *ctx, const void *principal)
 static void test_a_greedy_tenant(void **state)
 {
 	struct http_conf conf = test_conf(routes);
-	struct http_server *s;
 	struct reply r = { 0 };
 	int fds[10];
 
@@ -295,24 +321,24 @@ static void test_a_greedy_tenant(void **state)
 	conf.max_queued = 8;
 	conf.authenticate = authenticate;
 	conf.party = party;
-	s = test_server(&conf);
-	pthread_mutex_lock(&gate);
+	server = test_server(&conf);
+	hold_gate();
 	for (size_t i = 0; i < 9; i++) { /* three run, six wait */
-		fds[i] = dial(s);
+		fds[i] = dial(server);
 		say(fds[i], SLOW);
 		if (i == 2)
 			wait_for(&inside, 3);
 	}
-	fds[9] = dial(s);
+	fds[9] = dial(server);
 	for (int i = 0; i < 50; i++)
-		expect(s, QUICK, 200, "{}");
-	expect(s, "GET /open HTTP/1.1\r\n" HOST "\r\n", 200, "{}");
+		expect(server, QUICK, 200, "{}");
+	expect(server, "GET /open HTTP/1.1\r\n" HOST "\r\n", 200, "{}");
 	say(fds[9], SLOW);
 	next_reply(fds[9], &r, false);
 	assert_int_equal(r.status, 503);
 	assert_true(says(&r, "\"code\":\"busy\"") && says(&r, "of this tenant"));
 	assert_int_equal(inside, 3);
-	pthread_mutex_unlock(&gate);
+	open_gate();
 	close(fds[9]);
 	for (size_t i = 0; i < 9; i++) {
 		reply_free(&r);
@@ -321,21 +347,20 @@ static void test_a_greedy_tenant(void **state)
 		close(fds[i]);
 	}
 	reply_free(&r);
-	http_stop(&s);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_shares),
-		cmocka_unit_test(test_threads),
-		cmocka_unit_test(test_turns),
-		cmocka_unit_test(test_queue),
-		cmocka_unit_test(test_together),
-		cmocka_unit_test(test_together_in_order),
-		cmocka_unit_test(test_without_shares),
-		cmocka_unit_test(test_a_greedy_tenant),
-		cmocka_unit_test(test_never_together_unknown),
+		cmocka_unit_test_teardown(test_shares, tear_down),
+		cmocka_unit_test_teardown(test_threads, tear_down),
+		cmocka_unit_test_teardown(test_turns, tear_down),
+		cmocka_unit_test_teardown(test_queue, tear_down),
+		cmocka_unit_test_teardown(test_together, tear_down),
+		cmocka_unit_test_teardown(test_together_in_order, tear_down),
+		cmocka_unit_test_teardown(test_without_shares, tear_down),
+		cmocka_unit_test_teardown(test_a_greedy_tenant, tear_down),
+		cmocka_unit_test_teardown(test_never_together_unknown, tear_down),
 	};
 
 	if (uuid_hash(A) != uuid_hash(B))
