@@ -23,10 +23,10 @@ static void killed_cluster_loses_nothing(void **state)
 	(void)state;
 	kill_cluster();
 	/* The backends notice within moments; until then they may still answer. */
-	for (int i = 0; i < 500 && store_ping(store, &e) == 0; i++)
+	for (int i = 0; i < 3000 && store_ping(store, &e) == 0; i++)
 		usleep(10000);
 	assert_code(store_ping(store, &e), STORE_UNAVAILABLE);
-	for (int i = 0; i < 500 && session_get(store, &acme, &s.id, &found, &e) == 0; i++)
+	for (int i = 0; i < 3000 && session_get(store, &acme, &s.id, &found, &e) == 0; i++)
 		usleep(10000);
 	assert_code(session_get(store, &acme, &s.id, &found, &e), STORE_UNAVAILABLE);
 	assert_ok(cluster_start(&cluster, state_dir, postgres_bin, CLUSTER_CONNECTIONS, &e));
@@ -96,7 +96,7 @@ static void foreign_postmaster_is_not_touched(void **state)
 	assert_true(pid > 0);
 	assert_int_equal(close(null), 0);
 	for (int i = 0;
-	     i < 500 && store_open(&(struct store_conf){ cluster.socket_dir, 4 }, &store, &e) < 0;
+	     i < 3000 && store_open(&(struct store_conf){ cluster.socket_dir, 4 }, &store, &e) < 0;
 	     i++)
 		usleep(10000);
 	assert_code(cluster_start(&other, state_dir, postgres_bin, CLUSTER_CONNECTIONS, &e), EBUSY);

@@ -3,6 +3,17 @@
 
 /* -- the end of everything ------------------------------------------------------------- */
 
+/* Killed and reaped by the launcher. */
+static void wait_for_end_of_server(const struct world *w)
+{
+	uint64_t deadline = clock_mono_ms() + HEARS_MS;
+
+	while (kill(w->server, 0) == 0) {
+		assert_true(clock_mono_ms() < deadline);
+		(void)usleep(1000);
+	}
+}
+
 static void test_ready_is_printed(void **state)
 {
 	struct world *w = *state;
@@ -63,8 +74,8 @@ static void test_drain_has_a_deadline(void **state)
 	begun = clock_mono_ms();
 	assert_int_equal(kill(w->launcher, SIGTERM), 0);
 	(void)hear(w, LAUNCHER_DRAIN, NULL);
-	status = end_status(w, 15000);
-	assert_in_range(clock_mono_ms() - begun, 9900, 13000);
+	status = end_status(w, 19000);
+	assert_in_range(clock_mono_ms() - begun, 10000, 19000);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
 	expect_log(w, "did not end in time");
 }
@@ -82,19 +93,21 @@ static void test_second_signal_hastens(void **state)
 	(void)usleep(600000);
 	assert_int_equal(kill(w->server, 0), 0);
 	assert_int_equal(kill(w->launcher, SIGTERM), 0);
-	/* The server goes; the third ends the runner that ignores TERM. */
+	/* The server goes; the third, no echo of the second, ends the runner that ignores TERM. */
+	wait_for_end_of_server(w);
 	(void)usleep(600000);
-	assert_int_equal(kill(w->server, 0), -1);
 	assert_int_equal(kill(w->launcher, 0), 0);
 	assert_int_equal(kill(w->launcher, SIGINT), 0);
 	expect_exit(w, 0, "asked again");
 	close_both(fds);
 }
 
-/* Some who stop a program signal it and its group: that is one wish, not two. */
-static void test_echo_of_a_signal_does_not_hasten(void **state)
+/* False when the launcher took the second signal for another wish. */
+static bool drains_through_echo(struct world *w)
 {
-	struct world *w = *state;
+	auto_free char *log = NULL;
+	bool hastened;
+	int status;
 
 	begin(w);
 	assert_int_equal(kill(w->launcher, SIGTERM), 0);
@@ -102,9 +115,27 @@ static void test_echo_of_a_signal_does_not_hasten(void **state)
 	assert_int_equal(kill(w->launcher, SIGTERM), 0);
 	assert_int_equal(kill(w->launcher, SIGINT), 0);
 	(void)usleep(200000);
-	assert_int_equal(kill(w->server, 0), 0);
-	end_server(w, 0);
-	expect_exit(w, 0, "stand-in of PostgreSQL stopped");
+	(void)send(w->control, "", 1, MSG_NOSIGNAL); /* ends with 0 if it lives */
+	status = end_status(w, ENDS_MS);
+	log = log_text(w);
+	fd_close(&w->log);
+	hastened = strstr(log, "asked again") != NULL;
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	assert_non_null(strstr(log, "stand-in of PostgreSQL stopped"));
+	return !hastened;
+}
+
+/*
+ * Some who stop a program signal it and its group: that is one wish, not two.  On a machine that
+ * stood still between both they are two after all, and so it is tried again.
+ */
+static void test_echo_of_a_signal_does_not_hasten(void **state)
+{
+	bool drained = false;
+
+	for (int tries = 0; tries < 5 && !drained; tries++)
+		drained = drains_through_echo(*state);
+	assert_true(drained);
 }
 
 static void test_launcher_killed_takes_all_with_it(void **state)
@@ -116,7 +147,7 @@ static void test_launcher_killed_takes_all_with_it(void **state)
 	start_runner(w, STUBBORN, 1, fds);
 	assert_int_equal(read(fds[1], &(char){ 0 }, 1), 1);
 	assert_int_equal(kill(w->launcher, SIGKILL), 0);
-	status = end_status(w, 1000); /* asserts that nobody is left after a second */
+	status = end_status(w, ENDS_MS); /* asserts that nobody is left */
 	assert_true(WIFSIGNALED(status));
 	fd_close(&w->log);
 	close_both(fds);
@@ -285,8 +316,7 @@ static void test_unknown_word_ends_everything(void **state)
 	start_runner(w, STUBBORN, 1, fds);
 	assert_int_equal(read(fds[1], &(char){ 0 }, 1), 1);
 	assert_int_equal(launcher_send(w->sock, &m, NULL, &e), 0);
-	(void)usleep(200000);
-	assert_int_equal(kill(w->server, 0), -1);
+	wait_for_end_of_server(w);
 	assert_int_equal(kill(w->launcher, SIGTERM), 0);
 	expect_exit(w, 1, "unknown message 77");
 	close_both(fds);

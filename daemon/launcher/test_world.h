@@ -47,7 +47,9 @@
 
 #define FLOOD_BYTES (100 << 20)
 
-#define CLOSE_AND_STAY 255 /* told to the server in place of an exit status */
+#define CLOSE_AND_STAY 255  /* told to the server in place of an exit status */
+#define ENDS_MS        9000 /* less than a launcher waits for a runner that was told to end */
+#define HEARS_MS       30000
 
 /* -- the runner's stand-in ------------------------------------------------------------- */
 
@@ -365,6 +367,7 @@ static inline int clean_up(void **state)
 	}
 	w->conf.runner = w->conf.runsc = w->self;
 	w->conf.postgres_bin = "/postgres";
+	w->conf.boundary = "development";
 	w->conf.host = "127.0.0.1";
 	w->conf.drain_seconds = 5;
 	return 0;
@@ -427,7 +430,7 @@ static inline void begin(struct world *w)
 	take_hello(w);
 }
 
-/* The launcher's end, awaited; then nothing of it may be left within five seconds. */
+/* The launcher's end, awaited; then nothing of it may be left. */
 static inline int end_status(struct world *w, uint64_t within_ms)
 {
 	uint64_t deadline = clock_mono_ms() + within_ms;
@@ -440,7 +443,7 @@ static inline int end_status(struct world *w, uint64_t within_ms)
 	}
 	assert_int_equal(pid, w->launcher);
 	w->launcher = 0;
-	deadline = clock_mono_ms() + 5000;
+	deadline = clock_mono_ms() + ENDS_MS;
 	while ((pid = waitpid(-1, &other, WNOHANG)) >= 0 && clock_mono_ms() < deadline)
 		(void)usleep(1000);
 	assert_int_equal(pid, -1);
@@ -473,7 +476,7 @@ static inline void expect_log(struct world *w, const char *part)
 
 static inline void expect_exit(struct world *w, int code, const char *logged)
 {
-	int status = end_status(w, 5000);
+	int status = end_status(w, ENDS_MS);
 
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), code);
@@ -496,7 +499,7 @@ static inline struct launcher_message hear(struct world *w, uint32_t op, int ret
 	int fds[2] = { -1, -1 };
 	struct err e = ERR_INIT;
 
-	assert_int_equal(poll(&p, 1, 15000), 1);
+	assert_int_equal(poll(&p, 1, HEARS_MS), 1);
 	if (launcher_receive(w->sock, &m, fds, &e) != 1)
 		fail_msg("nothing received: %s", e.text);
 	assert_int_equal(m.op, op);
@@ -567,6 +570,6 @@ static inline void read_until(int fd, const char *end, char *ret, size_t size)
 #define RUN_WORLD(tests)                           \
 	(argc > 1 && strcmp(argv[1], "serve") == 0 \
 	         ? be_runner(argc, argv, env)      \
-	         : (alarm(60), cmocka_run_group_tests(tests, set_up, tear_down) ? 1 : 0))
+	         : (alarm(300), cmocka_run_group_tests(tests, set_up, tear_down) ? 1 : 0))
 
 #endif
