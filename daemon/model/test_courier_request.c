@@ -7,6 +7,7 @@
 #include "daemon/model/courier_client.h"
 #include "daemon/model/courier_request.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,26 +16,77 @@
 
 static struct courier courier;
 static struct courier_request *request;
+static int listener = -1;
 static int server = -1; /* the connection of the request */
 static int asker = -1;  /* who waits for its answer */
 
 /* -- a request that was sent ---------------------------------------------------------------------
  */
 
-/* Let curl do what there is to do; true when it is done with the request. */
+/* Let curl do what there is to do now; true when it is done with the request. */
 static bool go_on(void)
 {
-	int running = 1, ready, left;
+	int running, ready, left;
 	const CURLMsg *m;
 
-	for (int idle = 0; running && idle < 3; idle = ready ? 0 : idle + 1) {
-		assert_int_equal(curl_multi_perform(courier.multi, &running), CURLM_OK);
-		assert_int_equal(curl_multi_poll(courier.multi, NULL, 0, 10, &ready), CURLM_OK);
-	}
+	assert_int_equal(curl_multi_perform(courier.multi, &running), CURLM_OK);
+	assert_int_equal(curl_multi_poll(courier.multi, NULL, 0, 10, &ready), CURLM_OK);
 	m = curl_multi_info_read(courier.multi, &left);
 	if (m)
 		courier_request_done(request, m->data.result);
 	return m != NULL;
+}
+
+/* Until that is so, which is not the end of it. */
+static void go_on_until(bool (*met)(void))
+{
+	uint64_t deadline = clock_mono_ms() + GENEROUS_MS;
+
+	while (!met()) {
+		assert_false(go_on());
+		assert_true(clock_mono_ms() < deadline);
+	}
+}
+
+static void go_on_to_the_end(void)
+{
+	uint64_t deadline = clock_mono_ms() + GENEROUS_MS;
+
+	while (!go_on())
+		assert_true(clock_mono_ms() < deadline);
+}
+
+static bool is_readable(int fd)
+{
+	return poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 0) == 1;
+}
+
+static bool is_connected(void)
+{
+	return is_readable(listener);
+}
+
+static bool is_asked(void)
+{
+	return is_readable(server);
+}
+
+static bool has_status(void)
+{
+	long status = 0;
+
+	return curl_easy_getinfo(request->easy, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK &&
+	       status;
+}
+
+static bool has_body(void)
+{
+	return request->out.len > 2 * sizeof(struct courier_piece) + sizeof(struct courier_head);
+}
+
+static bool is_paused(void)
+{
+	return request->paused;
 }
 
 static int begin(void **state)
@@ -42,11 +94,11 @@ static int begin(void **state)
 	static struct endpoint place = { .local = true };
 	static const struct courier_conf conf = { .mcp = &place, .mcp_count = 1 };
 	const struct courier_ask ask = { .len = 2, .to = COURIER_TO_MCP };
-	auto_close int listener = open_port(1, &place.port);
 	char text[4096];
 	int ends[2];
 
 	(void)state;
+	listener = open_port(1, &place.port);
 	(void)snprintf(place.url, sizeof(place.url), "http://127.0.0.1:%u/", place.port);
 	(void)snprintf(courier.mcp_keys[0], sizeof(courier.mcp_keys[0]), "%s", KEY);
 	courier.conf = &conf;
@@ -58,9 +110,9 @@ static int begin(void **state)
 	courier_request_read(request);
 	assert_int_equal(send(asker, "{}", 2, 0), 2);
 	courier_request_read(request);
-	assert_false(go_on());
+	go_on_until(is_connected);
 	server = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-	assert_false(go_on());
+	go_on_until(is_asked);
 	assert_true(recv(server, text, sizeof(text), 0) > 0);
 	return 0;
 }
@@ -70,6 +122,7 @@ static int end(void **state)
 	(void)state;
 	courier_request_free(&request);
 	assert_int_equal(curl_multi_cleanup(courier.multi), CURLM_OK);
+	fd_close(&listener);
 	fd_close(&server);
 	fd_close(&asker);
 	return 0;
@@ -102,7 +155,7 @@ static void expect_session(size_t len, bool unfit)
 	               "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nMcp-Session-Id: %0*d\r\n\r\n",
 	               (int)len, 0);
 	answer(text);
-	assert_true(go_on());
+	go_on_to_the_end();
 	hear(reply);
 	assert_int_equal(reply->piece.kind, COURIER_HEAD);
 	assert_int_equal(reply->head.session_unfit, unfit);
@@ -130,9 +183,9 @@ static void expect_pieces(size_t len, size_t first, size_t second)
 	assert_non_null(reply);
 	memset(body + strlen(KEY), 'x', len - strlen(REDACTED));
 	answer("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
-	assert_false(go_on());
+	go_on_until(has_status);
 	answer(body);
-	assert_false(go_on());
+	go_on_until(has_body);
 	courier_request_write(request);
 	hear(reply); /* the head */
 	hear(reply);
@@ -140,7 +193,7 @@ static void expect_pieces(size_t len, size_t first, size_t second)
 	assert_int_equal(reply->piece.len, first);
 	assert_memory_equal(reply->body, REDACTED, strlen(REDACTED));
 	assert_int_equal(shutdown(server, SHUT_WR), 0);
-	assert_true(go_on());
+	go_on_to_the_end();
 	hear(reply);
 	assert_int_equal(reply->piece.kind, second ? COURIER_BODY : COURIER_END);
 	if (second)
@@ -170,7 +223,7 @@ static void what_waits_below_the_bound(void **state)
 {
 	(void)state;
 	answer_behind(COURIER_OUT_MAX - 1);
-	assert_true(go_on());
+	go_on_to_the_end();
 }
 
 static void what_waits_holds_up_the_provider(void **state)
@@ -179,14 +232,13 @@ static void what_waits_holds_up_the_provider(void **state)
 
 	(void)state;
 	answer_behind(COURIER_OUT_MAX);
-	assert_false(go_on());
-	assert_true(request->paused);
+	go_on_until(is_paused);
 	assert_int_equal(request->out.len, COURIER_OUT_MAX);
 	while (request->paused) {
 		courier_request_write(request);
 		assert_true(recv(asker, taken, sizeof(taken), 0) > 0);
 	}
-	assert_true(go_on());
+	go_on_to_the_end();
 }
 
 int main(void)
