@@ -51,4 +51,22 @@ static inline int group_result(int failed)
 	return failed ? 1 : 0;
 }
 
+/*
+ * What is to happen within a time: a machine that stands still is late, so it is the best of some
+ * tries.  None may be too early.
+ */
+static inline void expect_within(uint64_t (*took_ms)(void), uint64_t min_ms, uint64_t max_ms)
+{
+	uint64_t took = 0;
+
+	for (int i = 0; i < 5; i++) {
+		took = took_ms();
+		assert_true(took >= min_ms);
+		if (took <= max_ms)
+			return;
+	}
+	fail_msg("took %llu ms, not %llu at most", (unsigned long long)took,
+	         (unsigned long long)max_ms);
+}
+
 #endif
