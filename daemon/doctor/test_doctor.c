@@ -261,7 +261,7 @@ static char *examine(void)
 	struct err e = ERR_INIT;
 	char *text;
 
-	begin(behave_claim, 5000, 60000);
+	begin(behave_claim, START_MS, 60000);
 	in.sandboxes = boxes;
 	assert_int_equal(report_open(&in.report, &e), 0);
 	capture();
@@ -330,7 +330,7 @@ static void test_limits_that_do_not_hold(void **state)
 	(void)state;
 	claim_exit = "{\"reason\":\"exited\",\"code\":0,\"stdoutBytes\":0,\"stderrBytes\":0}";
 	claim_text = "";
-	begin(behave_claim, 5000, 60000);
+	begin(behave_claim, START_MS, 60000);
 	in.sandboxes = boxes;
 	assert_int_equal(report_open(&in.report, &e), 0);
 	capture();

@@ -159,7 +159,7 @@ static inline void fake_begin(struct fake *f, void (*behave)(struct guest *g))
 /* How many KILLs came; waits for the expected number, which is on its way when a call returns. */
 static inline unsigned int fake_kills(struct fake *f, unsigned int expected)
 {
-	for (int i = 0; i < 2000 && f->kills < expected; i++)
+	for (int i = 0; i < 20000 && f->kills < expected; i++)
 		(void)usleep(1000);
 	return f->kills;
 }

@@ -153,7 +153,7 @@ static inline void assert_works(int n)
 
 static inline void wait_for(bool (*met)(void))
 {
-	for (int i = 0; i < 1000 && !met(); i++)
+	for (int i = 0; i < 6000 && !met(); i++)
 		(void)usleep(10000);
 	assert_true(met());
 }
@@ -161,6 +161,14 @@ static inline void wait_for(bool (*met)(void))
 static inline bool none_runs(void)
 {
 	return sandboxes_running(boxes) == 0;
+}
+
+/* Nor ends any. */
+static inline bool none_is_left(void)
+{
+	struct sandbox_view one;
+
+	return sandboxes_view(boxes, &one, 1) == 0;
 }
 
 static inline bool one_runs(void)
@@ -171,6 +179,37 @@ static inline bool one_runs(void)
 static inline bool one_started(void)
 {
 	return fake.starts == 1;
+}
+
+#define START_MS 30000 /* where no start is to fail for want of time */
+
+/* Until its command has said so much. */
+static inline void await_output(const struct job *j, size_t len)
+{
+	for (int i = 0; i < 6000 && j->taken < len; i++)
+		(void)usleep(10000);
+	assert_true(j->taken >= len);
+}
+
+/* Whether the sandbox of the first tenant has so many calls. */
+static inline bool has_open(unsigned int wanted)
+{
+	const struct uuid id = tenant(0);
+	const struct sandbox *sb;
+	bool has;
+
+	pthread_mutex_lock(&boxes->lock);
+	sb = pool_find(boxes, &id);
+	has = sb && sb->open == wanted;
+	pthread_mutex_unlock(&boxes->lock);
+	return has;
+}
+
+static inline void await_open(unsigned int wanted)
+{
+	for (int i = 0; i < 6000 && !has_open(wanted); i++)
+		(void)usleep(10000);
+	assert_true(has_open(wanted));
 }
 
 /* A guest that reads the start of a call and then nothing any more. */

@@ -20,7 +20,7 @@ static int tear_down(void **state)
 
 	(void)state;
 	(void)snprintf(line, sizeof(line), "rm -r %s", place);
-	begin(behave_real, 5000, 60000);
+	begin(behave_real, START_MS, 60000);
 	job_run(&j);
 	end();
 	return 0;
@@ -95,7 +95,7 @@ static const char *line(char *room, size_t size, const char *name)
 /* The first runs, the second wants to be alone, and the third waits behind that. */
 static void begin_three(struct job *a, struct job *b, struct job *c)
 {
-	begin(behave_real, 5000, 60000);
+	begin(behave_real, START_MS, 60000);
 	job_start(a);
 	wait_for(a_runs);
 	job_start(b);
@@ -159,6 +159,14 @@ static void test_gives_up_and_lets_others_in(void **state)
 	cancel_release(&cancel);
 }
 
+/* Until nobody is called that any more. */
+static void await_end_of(pid_t pid)
+{
+	for (int i = 0; i < 6000 && kill(pid, 0) == 0; i++)
+		(void)usleep(10000);
+	assert_int_equal(kill(pid, 0), -1);
+}
+
 /* What an earlier call left behind is not there any more, and the call after it is no reason. */
 static void test_has_a_fresh_sandbox(void **state)
 {
@@ -167,7 +175,7 @@ static void test_has_a_fresh_sandbox(void **state)
 	pid_t pid;
 
 	(void)state;
-	begin(behave_real, 5000, 60000);
+	begin(behave_real, START_MS, 60000);
 	job_run(&left);
 	assert_ok(&left);
 	pid = (pid_t)strtol(left.head, NULL, 10);
@@ -176,7 +184,7 @@ static void test_has_a_fresh_sandbox(void **state)
 	job_run(&a);
 	assert_ok(&a);
 	assert_int_equal(fake.starts, 2);
-	assert_int_equal(kill(pid, 0), -1);
+	await_end_of(pid);
 	assert_works(0);
 	assert_int_equal(fake.starts, 2);
 	end();
@@ -187,7 +195,7 @@ static void test_an_unused_sandbox_is_fresh(void **state)
 	struct job a = { .shell = "true", .alone = true };
 
 	(void)state;
-	begin(behave_real, 5000, 60000);
+	begin(behave_real, START_MS, 60000);
 	job_run(&a);
 	assert_ok(&a);
 	assert_int_equal(fake.starts, 1);
@@ -209,7 +217,7 @@ static void test_ends_one_that_rests(void **state)
 	struct err e = ERR_INIT;
 
 	(void)state;
-	begin(behave_real, 5000, 60000);
+	begin(behave_real, START_MS, 60000);
 	use.sandboxes = boxes;
 	assert_int_equal(stream_open(&use, &spec, &s, &e), 0);
 	stream_rest(s, true);
@@ -231,7 +239,7 @@ static void test_is_alone_in_its_own_sandbox(void **state)
 	struct job a = { .shell = line(text, sizeof(text), "a"), .alone = true };
 
 	(void)state;
-	begin(behave_real, 5000, 60000);
+	begin(behave_real, START_MS, 60000);
 	job_start(&a);
 	wait_for(a_runs);
 	assert_works(1);
@@ -248,7 +256,7 @@ static void test_lost_with_its_sandbox(void **state)
 	struct job c = { .shell = "true" };
 
 	(void)state;
-	begin(behave_real, 5000, 60000);
+	begin(behave_real, START_MS, 60000);
 	job_start(&a);
 	wait_for(a_runs);
 	job_start(&c);
@@ -269,7 +277,7 @@ static void test_input(void **state)
 		         .input = "one\ntwo\nthree" };
 
 	(void)state;
-	begin(behave_real, 5000, 60000);
+	begin(behave_real, START_MS, 60000);
 	job_run(&j);
 	assert_ok(&j);
 	assert_string_equal(j.head, "two-one\n5\n");

@@ -13,13 +13,13 @@
 static struct fake fake;
 static struct sandboxes *boxes;
 static const struct uuid tenant = { "0191d2b4-0000-7000-8000-000000000001" };
-static int real_stderr, log_file;
+static int real_stderr = -1, log_file = -1;
 
 static unsigned int max_faults; /* of the next pool */
 
 static void begin(void (*behave)(struct guest *g))
 {
-	struct sandboxes_conf conf = { .start_timeout_ms = 1000,
+	struct sandboxes_conf conf = { .start_timeout_ms = 30000,
 		                       .idle_ms = 60000,
 		                       .max_active = 4,
 		                       .max_faults = max_faults };
@@ -48,6 +48,16 @@ static void end(void)
 	fd_close(&log_file);
 	fd_close(&real_stderr);
 	assert_false(fake.overlap);
+}
+
+/* What a test that failed has left. */
+static int tear_down(void **state)
+{
+	(void)state;
+	max_faults = 0;
+	if (real_stderr >= 0)
+		end();
+	return 0;
 }
 
 /* How often the log says that something was ended because of a fault. */
@@ -897,19 +907,19 @@ static void test_early_timeout(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lies),
-		cmocka_unit_test(test_lies_without_end),
-		cmocka_unit_test(test_start_lies),
-		cmocka_unit_test(test_ready_with_an_id),
-		cmocka_unit_test(test_exit_twice),
-		cmocka_unit_test(test_file_lies),
-		cmocka_unit_test(test_the_longest_truth),
-		cmocka_unit_test(test_endless_line),
-		cmocka_unit_test(test_credit_for_unsent_input),
-		cmocka_unit_test(test_tiny_frames),
-		cmocka_unit_test(test_dribble),
-		cmocka_unit_test(test_timeout_with_code),
-		cmocka_unit_test(test_early_timeout),
+		cmocka_unit_test_teardown(test_lies, tear_down),
+		cmocka_unit_test_teardown(test_lies_without_end, tear_down),
+		cmocka_unit_test_teardown(test_start_lies, tear_down),
+		cmocka_unit_test_teardown(test_ready_with_an_id, tear_down),
+		cmocka_unit_test_teardown(test_exit_twice, tear_down),
+		cmocka_unit_test_teardown(test_file_lies, tear_down),
+		cmocka_unit_test_teardown(test_the_longest_truth, tear_down),
+		cmocka_unit_test_teardown(test_endless_line, tear_down),
+		cmocka_unit_test_teardown(test_credit_for_unsent_input, tear_down),
+		cmocka_unit_test_teardown(test_tiny_frames, tear_down),
+		cmocka_unit_test_teardown(test_dribble, tear_down),
+		cmocka_unit_test_teardown(test_timeout_with_code, tear_down),
+		cmocka_unit_test_teardown(test_early_timeout, tear_down),
 	};
 
 	return RUN_TESTS(tests);

@@ -32,7 +32,7 @@ static void test_a_call_waits(void **state)
 	(void)state;
 	assert_int_equal(cancel_init(&cancel, &e), 0);
 	assert_int_equal(cancel_init(&other, &e), 0);
-	begin(behave_honest, 5000, 60000);
+	begin(behave_honest, START_MS, 60000);
 	take_all();
 	job_start(&first);
 	job_start(&second);
@@ -57,7 +57,7 @@ static void test_a_call_without_a_cancel(void **state)
 	struct job job = { .shell = "true" };
 
 	(void)state;
-	begin(behave_honest, 5000, 60000);
+	begin(behave_honest, START_MS, 60000);
 	take_all();
 	job_start(&job);
 	job_join(&job);
@@ -97,7 +97,7 @@ static void test_pipes_that_cannot_be_taken(void **state)
 	(void)state;
 	assert_int_equal(cancel_init(&cancel, &e), 0);
 	next.cancel = &cancel; /* the guest may not have given back yet */
-	begin(behave_untaken, 5000, 60000);
+	begin(behave_untaken, START_MS, 60000);
 	job_start(&job);
 	job_join(&job);
 	assert_int_equal(job.status, -1);

@@ -36,7 +36,7 @@ static int begin_test(void **state)
 {
 	(void)state;
 	got = (struct buf)BUF_INIT(64 << 20);
-	begin(behave_real, 5000, 60000);
+	begin(behave_real, START_MS, 60000);
 	return 0;
 }
 
@@ -142,38 +142,58 @@ static size_t queued(struct stream *s)
 static void test_unread(void **state)
 {
 	struct stream *s = open_line("exec yes");
+	uint64_t took;
 
 	(void)state;
-	for (int i = 0; i < 1000 && queued(s) < FRAME_WINDOW; i++)
+	for (int i = 0; i < 6000 && queued(s) < FRAME_WINDOW; i++)
 		(void)usleep(10000);
 	assert_works(0);
 	assert_in_range(queued(s), FRAME_WINDOW, FRAME_WINDOW + 4096);
 	assert_true(take_until(s, (size_t)4 * FRAME_WINDOW));
+	took = clock_mono_ms();
 	stream_close(&s);
+	took = clock_mono_ms() - took;
 	assert_works(0);
-	/* What counts its leaks when it is killed may be given up with its sandbox. */
-	if (!SANITIZED)
+	/* What counts its leaks when it is killed, or stands still, may be given up with its
+	 * sandbox. */
+	if (!SANITIZED && took < CANCEL_GRACE_MS)
 		assert_int_equal(fake.starts, 1);
 }
 
-/* Nobody takes anything: a kill ends it, its children too, and the sandbox lives on. */
-static void test_kill(void **state)
+/* False when the guest stood still for so long that it was given up. */
+static bool killed_in_time(void)
 {
 	struct stream *s = open_line("trap '' TERM INT; setsid sleep 1000 & exec yes");
 	struct exec_result r;
 	struct err e = ERR_INIT;
+	uint64_t began;
 
-	(void)state;
 	assert_true(take_until(s, 1));
+	began = clock_mono_ms();
 	stream_kill(s);
 	stream_kill(s);
 	assert_false(take_until(s, SIZE_MAX));
 	assert_int_equal(stream_result(s, &r, &e), 0);
 	assert_int_equal(r.reason, EXEC_CANCELLED);
 	stream_close(&s);
+	if (clock_mono_ms() - began >= CANCEL_GRACE_MS)
+		return false;
 	assert_works(0);
 	assert_int_equal(fake.starts, 1);
 	assert_int_equal(fake.kills, 0);
+	return true;
+}
+
+/* Nobody takes anything: a kill ends it, its children too, and the sandbox lives on. */
+static void test_kill(void **state)
+{
+	int tries = 0;
+
+	while (!killed_in_time()) {
+		assert_true(++tries < 5);
+		(void)end_test(state);
+		(void)begin_test(state);
+	}
 }
 
 static void test_not_found(void **state)
@@ -218,7 +238,7 @@ static void test_rest(void **state)
 
 	(void)state;
 	end();
-	begin(behave_real, 5000, 300);
+	begin(behave_real, START_MS, 300);
 	s = open_line("exec cat");
 	(void)usleep(1000000);
 	assert_true(one_runs()); /* it is work */
@@ -236,13 +256,13 @@ static void test_rest(void **state)
 /* A call beside it is work, and so is one that was taken up again. */
 static void test_rest_ends(void **state)
 {
-	struct job j = { .shell = "sleep 1" };
+	struct job j = { .shell = "sleep 4" };
 	struct sandbox_view view;
 	struct stream *s;
 
 	(void)state;
 	end();
-	begin(behave_real, 5000, 300);
+	begin(behave_real, START_MS, 3000); /* longer than this program may stand still */
 	s = open_line("exec cat");
 	stream_rest(s, true);
 	assert_int_equal(sandboxes_view(boxes, &view, 1), 1);
@@ -253,7 +273,7 @@ static void test_rest_ends(void **state)
 	assert_int_equal(sandboxes_view(boxes, &view, 1), 1);
 	assert_int_equal(view.calls, 1);
 	assert_int_equal(view.idle_ms, 0);
-	(void)usleep(1000000);
+	(void)usleep(4000000);
 	assert_true(one_runs());
 	assert_int_equal(fake.starts, 1);
 	write_text(s, "x");
@@ -269,19 +289,25 @@ static void behave_stubborn(struct guest *g)
 		;
 }
 
-static void test_stubborn(void **state)
+static uint64_t close_a_stubborn_one(void)
 {
 	struct stream *s;
-	uint64_t began;
+	uint64_t began, took;
 
-	(void)state;
 	end();
-	begin(behave_stubborn, 5000, 60000);
+	begin(behave_stubborn, START_MS, 60000);
 	s = open_line("true");
 	began = clock_mono_ms();
 	stream_close(&s);
-	assert_in_range(clock_mono_ms() - began, CANCEL_GRACE_MS, CANCEL_GRACE_MS + 3000);
+	took = clock_mono_ms() - began;
 	assert_int_equal(fake_kills(&fake, 1), 1);
+	return took;
+}
+
+static void test_stubborn(void **state)
+{
+	(void)state;
+	expect_within(close_a_stubborn_one, CANCEL_GRACE_MS, CANCEL_GRACE_MS + 1000);
 }
 
 int main(void)

@@ -37,7 +37,7 @@ static inline int enter(void **state)
 	(void)snprintf(root, sizeof(root), "/tmp/tool-XXXXXX");
 	if (!mkdtemp(root) || chdir(root) < 0)
 		return -1;
-	begin(behave_real, 5000, 60000);
+	begin(behave_real, START_MS, 60000);
 	return 0;
 }
 
