@@ -13,25 +13,6 @@ static void behave_deaf(struct guest *g)
 
 #define READ "@list_files {}\n"
 
-static size_t in_state(const struct uuid *tenant, const struct uuid *id, enum call_state state)
-{
-	struct item_list list;
-	size_t n = 0;
-
-	assert_ok(turn_items(store, tenant, id, &list, &e));
-	for (size_t i = 0; i < list.count; i++)
-		n += list.items[i].call_state == state;
-	item_list_release(&list);
-	return n;
-}
-
-static void wait_started(const struct uuid *tenant, const struct uuid *id, size_t n)
-{
-	for (int i = 0; i < 3000 && in_state(tenant, id, CALL_STARTED) < n; i++)
-		(void)usleep(5000);
-	assert_int_equal(in_state(tenant, id, CALL_STARTED), n);
-}
-
 static void as_many_as_are_allowed(void **state)
 {
 	const struct uuid tenant = new_tenant();
@@ -146,11 +127,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(opens_the_store),
-		cmocka_unit_test(as_many_as_are_allowed),
-		cmocka_unit_test(one_that_writes_is_waited_for),
-		cmocka_unit_test(results_are_in_order),
-		cmocka_unit_test(what_ran_is_kept),
-		cmocka_unit_test(a_restart_in_between),
+		CASE(as_many_as_are_allowed),
+		CASE(one_that_writes_is_waited_for),
+		CASE(results_are_in_order),
+		CASE(what_ran_is_kept),
+		CASE(a_restart_in_between),
 		cmocka_unit_test(closes_the_store),
 	};
 	int result;
