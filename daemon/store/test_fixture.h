@@ -104,7 +104,7 @@ static inline void opens_the_store(void **state)
 	const struct store_conf conf = { cluster.socket_dir, MAX_CONNECTIONS };
 
 	(void)state;
-	alarm(180); /* real fsync on a machine that does other things too */
+	alarm(300); /* real fsync on a machine that does other things too */
 	if (store_open(&conf, &store, &e) == 0)
 		return;
 	(void)fprintf(stderr, "%s\n", e.text);

@@ -212,7 +212,7 @@ static void ask_much(bool read)
 static void who_does_not_read_is_not_waited_for(void **state)
 {
 	(void)state;
-	alarm(120);
+	alarm(300);
 	ask_much(true);
 	ask_much(false);
 	alarm(0);
