@@ -515,7 +515,7 @@ static void test_a_refusal_is_recorded(void **state)
 	if (kernel_log_has("", "") < 0 || access("/run/auditd.pid", F_OK) == 0)
 		skip();
 	(void)snprintf(call, sizeof(call), " syscall=%d ", (int)SYS_getpriority);
-	for (int i = 0; i < 10 && !found; i++) {
+	for (int i = 0; i < 30 && !found; i++) {
 		expect_outcome("getpriority", ALL, unlisted_call, EPERM);
 		(void)snprintf(pid, sizeof(pid), " pid=%d ", (int)world.attacker);
 		found = kernel_log_has(pid, call);
@@ -626,7 +626,7 @@ int main(void)
 	};
 	int failed;
 
-	alarm(120);
+	alarm(300);
 	failed = world_make(NULL);
 	failed += RUN_TESTS(tests);
 	return failed + world_remove(NULL) ? 1 : 0;
