@@ -70,6 +70,29 @@ static struct uuid turn_with_call(const struct session *s)
 	return id;
 }
 
+/* A turn that asked, and ended without an answer. */
+static struct uuid turn_with_request(const struct session *s)
+{
+	struct item call = { .kind = ITEM_TOOL_CALL, .call_state = CALL_PENDING };
+	struct turn_step step = { .items = &call, .count = 1 };
+	char none[] = "[]";
+	struct request r = { .id = uuid_new(),
+		             .kind = "plan_question",
+		             .call_id = "c",
+		             .call_seq = 1,
+		             .created_ms = 1,
+		             .prompt = none,
+		             .options = none };
+
+	r.turn = put_turn(&s->id, "ask", clock_wall_ms());
+	r.session = s->id;
+	assert_ok(turn_mark_running(store, &acme, &r.turn, 1, &e));
+	assert_ok(turn_append(store, &acme, &r.turn, &step, &e));
+	assert_ok(request_insert(store, &acme, &r, &e));
+	end_turn(&r.turn);
+	return r.turn;
+}
+
 static int64_t count_of(const char *sql, const struct uuid *id)
 {
 	auto_rows struct pg_rows *rows = NULL;
@@ -126,26 +149,10 @@ static void deletes_all_of_one_session(void **state)
 {
 	struct session s = new_session(&acme), other = new_session(&acme), got;
 	struct uuid turn = turn_with_call(&s), kept = turn_with_call(&other);
-	struct request r = { .id = uuid_new(),
-		             .kind = "plan_question",
-		             .call_id = "c",
-		             .call_seq = 1,
-		             .created_ms = 1 };
 	struct item_list items;
 
 	(void)state;
-	r.turn = put_turn(&s.id, "ask", clock_wall_ms());
-	r.session = s.id;
-	r.prompt = r.options = strdup("[]");
-	assert_ok(turn_mark_running(store, &acme, &r.turn, 1, &e));
-	{
-		struct item call = { .kind = ITEM_TOOL_CALL, .call_state = CALL_PENDING };
-		struct turn_step step = { .items = &call, .count = 1 };
-
-		assert_ok(turn_append(store, &acme, &r.turn, &step, &e));
-	}
-	assert_ok(request_insert(store, &acme, &r, &e));
-	end_turn(&r.turn);
+	(void)turn_with_request(&s);
 	assert_code(session_delete(store, &globex, &s.id, &e), STORE_NOT_FOUND);
 	assert_ok(session_delete(store, &acme, &s.id, &e));
 	assert_code(session_delete(store, &acme, &s.id, &e), STORE_NOT_FOUND);
@@ -156,7 +163,45 @@ static void deletes_all_of_one_session(void **state)
 	assert_ok(turn_items(store, &acme, &kept, &items, &e));
 	assert_int_equal(items.count, 4);
 	item_list_release(&items);
-	free(r.prompt);
+}
+
+/* How many tables this connection has read from end to end, as far as it was not told yet. */
+static int64_t whole_reads(struct pg *pg)
+{
+	auto_rows struct pg_rows *rows = NULL;
+
+	assert_ok(pg_query(pg,
+	                   "SELECT coalesce(sum(seq_scan), 0)::bigint FROM "
+	                   "pg_stat_xact_user_tables WHERE schemaname = 'app'",
+	                   PG_NO_PARAMS, &rows, &e));
+	return pg_get_int(rows, 0, 0);
+}
+
+static int delete_by_index(struct pg *pg, void *ctx, struct err *ret)
+{
+	auto_rows struct pg_rows *rows = NULL;
+	const struct uuid *session = ctx;
+	int64_t before = whole_reads(pg);
+
+	if (pg_query(pg, "SELECT app.delete_session($1)", PG_PARAMS(pg_uuid(session)), &rows, ret))
+		return -1;
+	assert_true(pg_get_bool(rows, 0, 0));
+	assert_int_equal(whole_reads(pg), before);
+	return 0;
+}
+
+/* What is to be deleted is looked for by an index, however much there is of others. */
+static void a_deletion_reads_no_whole_table(void **state)
+{
+	struct session s = new_session(&acme);
+	struct tenant_db *db;
+
+	(void)state;
+	(void)turn_with_call(&s);
+	(void)turn_with_request(&s);
+	assert_ok(tenant_db_get(store, &acme, &db, &e));
+	assert_ok(db_transaction(store->pool, &db->key, delete_by_index, &s.id, &e));
+	assert_int_equal(count_of("SELECT count(*) FROM app.request WHERE session = $1", &s.id), 0);
 }
 
 /* What deletes for the role judges for itself, whoever calls it. */
@@ -698,6 +743,7 @@ int main(void)
 		cmocka_unit_test(changes_one_thing),
 		cmocka_unit_test(a_busy_session_stays_as_it_is),
 		cmocka_unit_test(deletes_all_of_one_session),
+		cmocka_unit_test(a_deletion_reads_no_whole_table),
 		cmocka_unit_test(the_deleting_function_spares_a_busy_session),
 		cmocka_unit_test(a_key_makes_one_session),
 		cmocka_unit_test(a_key_at_once_makes_one_session),
