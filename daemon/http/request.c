@@ -5,6 +5,9 @@
  * different request: two lengths, a length beside chunks, a blank before the colon,
  * unknown transfer codings, bare CR, folded lines, NUL bytes.  Such a head is refused here and its
  * connection closed, before path or token are looked at.
+ *
+ * One NUL cannot be seen: where a CR belongs, before an LF.  libmicrohttpd 0.9.75 takes both for
+ * the end of a line, and writes a NUL over the CR.
  */
 #include "daemon/http/server.h"
 
