@@ -229,6 +229,18 @@ static void set_request_id(struct http_exchange *ex)
 }
 
 /* -- request line ------------------------------------------------------------------- */
+
+/* The blank behind the method is a NUL now; a NUL before it would end the method early for us. */
+static bool follows(const char *method, const char *url)
+{
+	size_t end = strlen(method), len = distance(method, url);
+
+	for (size_t i = end + 1; i < len; i++)
+		if (method[i] != ' ' && method[i] != '\t')
+			return false;
+	return len > end;
+}
+
 static const char *check_request_line(const struct http_exchange *ex, const char *url,
                                       const char *version)
 {
@@ -236,6 +248,8 @@ static const char *check_request_line(const struct http_exchange *ex, const char
 
 	if (!made_of(method, strlen(method), token_chars))
 		return "the method has a character that is not allowed";
+	if (!follows(method, url))
+		return "the method has a NUL";
 	/* A NUL byte ends the target early for us; then the version stands further on. */
 	if ((uintptr_t)version > (uintptr_t)url &&
 	    (uintptr_t)version - (uintptr_t)url > ex->target_len + 1 &&
