@@ -228,17 +228,27 @@ static bool take_bytes(struct strict *r, struct text *rest, size_t len)
 	return true;
 }
 
-/* As libmicrohttpd reads the lines between chunks: they end with CRLF, LF, or CR alone. */
+static bool is_crlf(const struct text *t, size_t at)
+{
+	return at + 1 < t->len && memcmp(t->at + at, "\r\n", 2) == 0;
+}
+
+/*
+ * As libmicrohttpd reads the lines between chunks: they end with CRLF, LF, or CR alone, which
+ * in an extension is a character like others.
+ */
 static bool next_chunk_line(struct text *rest, struct text *ret)
 {
+	bool extension = false;
 	size_t len = 0;
 
-	while (len < rest->len && rest->at[len] != '\r' && rest->at[len] != '\n')
-		len++;
+	while (len < rest->len && rest->at[len] != '\n' &&
+	       (rest->at[len] != '\r' || (extension && !is_crlf(rest, len))))
+		extension = rest->at[len++] == ';' || extension;
 	if (len == rest->len)
 		return false;
 	*ret = (struct text){ rest->at, len };
-	len += len + 1 < rest->len && memcmp(rest->at + len, "\r\n", 2) == 0 ? 2 : 1;
+	len += is_crlf(rest, len) ? 2 : 1;
 	rest->at += len;
 	rest->len -= len;
 	return true;
