@@ -190,8 +190,7 @@ static bool read_header(struct strict *r, const struct text *line)
 			return false;
 	}
 	r->hosts += is_text(&name, "Host");
-	/* libmicrohttpd leaves out a header that has neither name nor value. */
-	return is_token(name.at, name.len) || (!name.len && !value.len);
+	return is_token(name.at, name.len);
 }
 
 static bool read_head(struct strict *r, struct text *rest)
@@ -393,22 +392,26 @@ static bool is_end(char c)
 }
 
 /*
- * libmicrohttpd writes NULs over CR and LF, and reads one at either end of a line as if it had: it
- * cannot be told any more whether one was there (daemon/http/request.c).
+ * libmicrohttpd writes NULs over CR and LF, and over the colon of a header.  One at either end of
+ * a line it reads as if it had, and a line that begins with a colon as an empty one: it cannot be
+ * told any more what was there (daemon/http/request.c).
  */
-static bool has_nul_at_an_edge(const struct text *t)
+static bool has_hidden_end(const struct text *t)
 {
-	for (size_t i = 0; i < t->len; i++)
-		if (!t->at[i] &&
-		    (!i || is_end(t->at[i - 1]) || i + 1 == t->len || is_end(t->at[i + 1])))
+	for (size_t i = 0; i < t->len; i++) {
+		bool begins = !i || is_end(t->at[i - 1]);
+		bool ends = i + 1 == t->len || is_end(t->at[i + 1]);
+
+		if ((!t->at[i] && (begins || ends)) || (t->at[i] == ':' && begins))
 			return true;
+	}
 	return false;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct text rest = { (const char *)data, size < SENT_MAX ? size : SENT_MAX };
-	bool unclear = has_nul_at_an_edge(&rest);
+	bool unclear = has_hidden_end(&rest);
 	auto_close int fd = dial(http_port(serve()));
 
 	talk(fd, rest.at, rest.len);

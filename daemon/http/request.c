@@ -6,8 +6,9 @@
  * unknown transfer codings, bare CR, folded lines, NUL bytes.  Such a head is refused here and its
  * connection closed, before path or token are looked at.
  *
- * One NUL cannot be seen: where a CR belongs, before an LF.  libmicrohttpd 0.9.75 takes both for
- * the end of a line, and writes a NUL over the CR.
+ * Two things cannot be seen, because libmicrohttpd 0.9.75 writes NULs over CR, LF and colon: a NUL
+ * where a CR belongs, which it takes for one, and behind a line that ends with LF alone a line that
+ * begins with a colon, which it takes for the empty line behind the head.
  */
 #include "daemon/http/server.h"
 
